@@ -1,0 +1,81 @@
+# Sets Torch_DIR, the folder of LibTorch's TorchConfig.cmake, unless the caller has.
+#
+# Looked at in this order: Torch_DIR and CMAKE_PREFIX_PATH (variables, then the environment), the
+# torch of the Python on PATH, the torch of ./.venv. As a script, `cmake -P cmake/find_libtorch.cmake`
+# prints the folder, or fails.
+
+# A CUDA build of LibTorch makes find_package(Torch) fail where the CUDA toolkit is missing.
+function(mini_is_usable_libtorch torch_dir result)
+  set(${result} FALSE PARENT_SCOPE)
+  if(NOT EXISTS "${torch_dir}/TorchConfig.cmake")
+    return()
+  endif()
+  file(GLOB cuda_library "${torch_dir}/../../../lib/libtorch_cuda.*")
+  find_program(MINI_NVCC nvcc HINTS ENV CUDA_HOME PATH_SUFFIXES bin NO_CACHE)
+  if(cuda_library AND NOT MINI_NVCC)
+    message(STATUS "Passing over ${torch_dir}: a CUDA build, and the CUDA toolkit is not installed")
+    return()
+  endif()
+  set(${result} TRUE PARENT_SCOPE)
+endfunction()
+
+# The folder inside the torch package of a Python, found without importing it.
+function(mini_libtorch_of_python python result)
+  set(${result} "" PARENT_SCOPE)
+  set(program "import importlib.util, pathlib
+spec = importlib.util.find_spec('torch')
+if spec and spec.origin:
+    print(pathlib.Path(spec.origin).parent / 'share/cmake/Torch', end='')")
+  execute_process(COMMAND "${python}" -c "${program}" OUTPUT_VARIABLE torch_dir ERROR_QUIET)
+  set(${result} "${torch_dir}" PARENT_SCOPE)
+endfunction()
+
+function(mini_find_libtorch result)
+  if(Torch_DIR)
+    set(${result} "${Torch_DIR}" PARENT_SCOPE)
+    return()
+  endif()
+  if(DEFINED ENV{Torch_DIR})
+    set(${result} "$ENV{Torch_DIR}" PARENT_SCOPE)
+    return()
+  endif()
+
+  find_path(from_prefix TorchConfig.cmake
+    PATHS ${CMAKE_PREFIX_PATH} ENV CMAKE_PREFIX_PATH
+    PATH_SUFFIXES Torch share/cmake/Torch lib/cmake/Torch
+    NO_DEFAULT_PATH NO_CACHE)
+  if(from_prefix)
+    set(${result} "${from_prefix}" PARENT_SCOPE)
+    return()
+  endif()
+
+  set(pythons "")
+  find_program(python_on_path python3 NO_CACHE)
+  if(python_on_path)
+    list(APPEND pythons "${python_on_path}")
+  endif()
+  # bootstrap.sh removes this file when the environment is complete.
+  set(venv "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../.venv")
+  if(EXISTS "${venv}/bin/python" AND NOT EXISTS "${venv}/incomplete")
+    list(APPEND pythons "${venv}/bin/python")
+  endif()
+  foreach(python IN LISTS pythons)
+    mini_libtorch_of_python("${python}" torch_dir)
+    mini_is_usable_libtorch("${torch_dir}" usable)
+    if(usable)
+      set(${result} "${torch_dir}" PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  set(${result} "" PARENT_SCOPE)
+endfunction()
+
+mini_find_libtorch(torch_dir)
+if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
+  if(NOT EXISTS "${torch_dir}/TorchConfig.cmake")
+    message(FATAL_ERROR "no LibTorch found")
+  endif()
+  message(STATUS "LibTorch: ${torch_dir}")
+elseif(torch_dir)
+  set(Torch_DIR "${torch_dir}" CACHE PATH "The folder of LibTorch's TorchConfig.cmake")
+endif()

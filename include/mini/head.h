@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// One head of self-attention: three projections around scaled_dot_product_attention.
+//
+// Paper   Vaswani et al. 2017, "Attention Is All You Need", section 3.2.
+// Shapes  B batch, T sequence, C = n_embd, hs = head_size = d_k.
+#pragma once
+
+#include <torch/arg.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/common.h>
+#include <torch/nn/modules/container/any_value.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "mini/attention.h"
+#include "mini/export.h"
+
+namespace mini {
+
+/// Options for `Head`.  Example: `Head head(HeadOptions(128, 32).causal(true).dropout(0.1));`
+struct MINI_API HeadOptions {
+  HeadOptions(int64_t n_embd, int64_t head_size);
+  /// Width of the input, C.
+  TORCH_ARG(int64_t, n_embd);
+  /// Width of query, key and value, hs.
+  TORCH_ARG(int64_t, head_size);
+  /// Hide every key to the right of its query (`Causal::kLowerRight`).
+  TORCH_ARG(bool, causal) = false;
+  /// Probability of zeroing an attention weight while training, in [0, 1].
+  TORCH_ARG(double, dropout) = 0.0;
+  /// Factor on the scores; unset is 1 / sqrt(hs), 1 removes the division.
+  TORCH_ARG(std::optional<double>, scale) = std::nullopt;
+  /// Seed of the initial weights, drawn by a generator of the module's own: the same weights
+  /// whenever and on whatever thread it is built, and LibTorch's global generator is left alone.
+  /// Unset draws from the global generator, as `Linear` does.
+  TORCH_ARG(std::optional<uint64_t>, seed) = std::nullopt;
+};
+
+/// One head of self-attention.  (B, T, C) -> (B, T, hs)
+///
+/// query, key and value are `Linear` without bias, drawn in that order, uniform in +-1 / sqrt(C).
+/// Gradients flow to x, the projections and a floating mask. Half types are computed as
+/// `scaled_dot_product_attention` does. Dropout acts while the module is training.
+/// Throws c10::Error for options out of range, and for an x that is not (..., T, C).
+class MINI_API HeadImpl : public torch::nn::Cloneable<HeadImpl> {
+ public:
+  explicit HeadImpl(HeadOptions options_);
+  void reset() override;
+  void pretty_print(std::ostream& stream) const override;
+
+  /// x (..., T, C) -> (..., T, hs). The mask is that of `AttentionOptions`, over (..., T, T).
+  at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& mask = {});
+  /// What `forward` computes, with scores, scaled scores and weights (..., T, T) kept.
+  AttentionSteps attention_steps(const at::Tensor& x, const std::optional<at::Tensor>& mask = {});
+
+  HeadOptions options;
+  torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr};
+
+ protected:
+  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(std::optional<at::Tensor>())})
+
+ private:
+  void check_input(const char* function, const at::Tensor& x) const;
+  AttentionOptions attention_options(const std::optional<at::Tensor>& mask) const;
+};
+TORCH_MODULE(Head);
+
+}  // namespace mini
