@@ -76,7 +76,7 @@ void HeadImpl::pretty_print(std::ostream& stream) const {
 
 at::Tensor HeadImpl::forward(const at::Tensor& x, const std::optional<at::Tensor>& mask) {
   check_input("Head::forward", x);
-  return scaled_dot_product_attention(query(x), key(x), value(x), attention_options(mask));
+  return mini::scaled_dot_product_attention(query(x), key(x), value(x), attention_options(mask));
 }
 
 AttentionSteps HeadImpl::attention_steps(const at::Tensor& x,

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+// The lesson's comparison: the attention weights of one seeded head, without and with the division
+// by the square root of the head size.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "app.h"
+#include "mini/attention.h"
+#include "mini/diagnostics.h"
+#include "mini/head.h"
+
+namespace {
+
+// Rows and columns of a grid that fit a page of text.
+constexpr int64_t kShown = 16;
+
+struct Options {
+  uint64_t seed = 42;
+  int64_t tokens = 4;
+  int64_t n_embd = 128;
+  int64_t head_size = 32;
+  std::optional<double> scale;
+  bool causal = false;
+};
+
+// One grid of weights and what can be read off it.
+struct Grid {
+  explicit Grid(const at::Tensor& weights_)
+      : weights(weights_),
+        row_sums(weights.sum(-1)),
+        peaks(mini::peak(weights)),
+        entropies(mini::entropy(weights)),
+        entropy_shares(mini::relative_entropy(weights)) {}
+
+  double smallest() const { return weights.min().item<double>(); }
+  double largest() const { return weights.max().item<double>(); }
+  double mean_entropy() const { return entropies.mean().item<double>(); }
+
+  at::Tensor weights;         // (T, T)
+  at::Tensor row_sums;        // (T)
+  at::Tensor peaks;           // (T)
+  at::Tensor entropies;       // (T), nats
+  at::Tensor entropy_shares;  // (T), of ln T
+};
+
+struct Comparison {
+  at::Tensor scores;  // (1, T, T)
+  double scale;
+  Grid unscaled, scaled;
+};
+
+Comparison compare(const Options& options) {
+  const torch::NoGradGuard no_grad;
+  // The lesson's order of drawing: the window first, then query, key and value.
+  torch::manual_seed(options.seed);
+  const at::Tensor x = torch::randn({1, options.tokens, options.n_embd});  // (1, T, C)
+  mini::Head head(mini::HeadOptions(options.n_embd, options.head_size));
+
+  const at::Tensor q = head->query(x), k = head->key(x), v = head->value(x);  // (1, T, hs)
+  const double scale =
+      options.scale.value_or(1.0 / std::sqrt(static_cast<double>(options.head_size)));
+  const auto causal = options.causal ? mini::Causal::kLowerRight : mini::Causal::kNone;
+  const auto unscaled = mini::attention_steps(q, k, v, {.scale = 1.0, .causal = causal});
+  const auto scaled = mini::attention_steps(q, k, v, {.scale = scale, .causal = causal});
+  return {unscaled.scores, scale, Grid(unscaled.weights[0]), Grid(scaled.weights[0])};
+}
+
+// "0.43 0.25 0.30 0.03": the numbers of a row as the lesson prints them.
+std::string row_text(const at::Tensor& row) {
+  std::vector<std::string> numbers;
+  for (int64_t i = 0; i < std::min(row.size(0), kShown); ++i) {
+    numbers.push_back(fmt::format("{:.2f}", row[i].item<double>()));
+  }
+  return fmt::format("{}", fmt::join(numbers, " "));
+}
+
+std::string grids_text(const Grid& unscaled, const Grid& scaled) {
+  const int64_t T = unscaled.weights.size(0);
+  const auto width = static_cast<size_t>(std::max<int64_t>(16, 5 * std::min(T, kShown) - 1));
+  std::string text = fmt::format("{:<{}}    scaled weights\n", "unscaled weights", width);
+  for (int64_t i = 0; i < std::min(T, kShown); ++i) {
+    text += fmt::format("{:<{}}    {}\n", row_text(unscaled.weights[i]), width,
+                        row_text(scaled.weights[i]));
+  }
+  if (T > kShown) {
+    text += fmt::format("(the first {0} of {1} rows and columns; --format csv or json gives all)\n",
+                        kShown, T);
+  }
+  return text;
+}
+
+std::string row_measures(const Grid& grid, int64_t row) {
+  return fmt::format("{:5.2f} {:5.2f} {:8.2f} {:6.0f} %", grid.row_sums[row].item<double>(),
+                     grid.peaks[row].item<double>(), grid.entropies[row].item<double>(),
+                     100 * grid.entropy_shares[row].item<double>());
+}
+
+std::string measures_text(const Grid& unscaled, const Grid& scaled) {
+  const int64_t T = unscaled.weights.size(0);
+  const std::string columns = fmt::format("{:>5} {:>5} {:>8} {:>8}", "sum", "peak", "entropy",
+                                          fmt::format("of ln {}", T));
+  std::string text = fmt::format("        {:<32}scaled\n", "unscaled");
+  text += fmt::format("row  {0}    {0}\n", columns);
+  for (int64_t i = 0; i < std::min(T, kShown); ++i) {
+    text += fmt::format("{:>3}  {}    {}\n", i, row_measures(unscaled, i), row_measures(scaled, i));
+  }
+  return text;
+}
+
+// The one line that says what to see, as far as the numbers support it.
+std::string conclusion(const Comparison& c) {
+  const double even = std::log(static_cast<double>(c.scaled.weights.size(0)));
+  const double gain = c.scaled.mean_entropy() - c.unscaled.mean_entropy();
+  const char* change = gain > 1e-6    ? "closer to even"
+                       : gain < -1e-6 ? "sharper"
+                                      : "just as even";
+  return fmt::format(
+      "What to see: times {:.4f} the weights are {}: mean entropy {:.2f} of at most {:.2f} nats\n"
+      "instead of {:.2f}, largest weight {:.2f} instead of {:.2f}.\n",
+      c.scale, change, c.scaled.mean_entropy(), even, c.unscaled.mean_entropy(),
+      c.scaled.largest(), c.unscaled.largest());
+}
+
+std::string to_text(const Options& options, const Comparison& c) {
+  const int64_t T = options.tokens;
+  const int64_t row = std::min<int64_t>(3, T - 1);
+  std::string text = fmt::format("{} tokens of width {}, one head of size {}, seed {}{}\n\n", T,
+                                 options.n_embd, options.head_size, options.seed,
+                                 options.causal ? ", causal" : "");
+  text += fmt::format("scores shape: ({})\n", fmt::join(c.scores.sizes(), ", "));
+  text += fmt::format("row {}: {}\n", row, row_text(c.scores[0][row]));
+  text += fmt::format("scale factor: {:.4f}\n\n", c.scale);
+  text += grids_text(c.unscaled, c.scaled) + '\n';
+  text += measures_text(c.unscaled, c.scaled) + '\n';
+  for (const auto& [name, grid] : {std::pair("unscaled", &c.unscaled), {"scaled", &c.scaled}}) {
+    text += fmt::format("{} weights: smallest {:.2f}, largest {:.2f}\n", name, grid->smallest(),
+                        grid->largest());
+  }
+  return text + '\n' + conclusion(c);
+}
+
+mini::Json to_json(const Options& options, const Comparison& c) {
+  mini::Json json = {{"tokens", options.tokens},
+                     {"n_embd", options.n_embd},
+                     {"head_size", options.head_size},
+                     {"seed", options.seed},
+                     {"causal", options.causal},
+                     {"scores_shape", c.scores.sizes().vec()},
+                     {"scale", c.scale},
+                     {"scores", mini::to_json(c.scores[0])}};
+  for (const auto& [name, grid] :
+       {std::pair<std::string, const Grid*>("unscaled", &c.unscaled), {"scaled", &c.scaled}}) {
+    json[name + "_weights"] = mini::to_json(grid->weights);
+    json[name + "_row_sums"] = mini::to_json(grid->row_sums);
+    json[name + "_peaks"] = mini::to_json(grid->peaks);
+    json[name + "_entropies"] = mini::to_json(grid->entropies);
+    json[name + "_entropy_shares"] = mini::to_json(grid->entropy_shares);
+    json[name + "_smallest"] = grid->smallest();
+    json[name + "_largest"] = grid->largest();
+  }
+  return json;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  mini::App app("compare_weights",
+                "Attention weights of one seeded head, without and with the division by the square "
+                "root of the head size.");
+  app.add_option("--seed", options.seed, "Seed of the window and the head (42)")
+      ->check(mini::seed_number());
+  app.add_option("--tokens", options.tokens, "Positions in the window, T (4)")
+      ->check(mini::positive_integer());
+  app.add_option("--n-embd", options.n_embd, "Width of a token, C (128)")
+      ->check(mini::positive_integer());
+  app.add_option("--head-size", options.head_size, "Width of query and key, hs (32)")
+      ->check(mini::positive_integer());
+  app.add_option("--scale", options.scale, "Factor on the scores (1 / sqrt(head size))")
+      ->check(mini::finite_number());
+  app.add_flag("--causal", options.causal, "Hide every key to the right of its query");
+  return app.run(argc, argv, [&] {
+    const Comparison comparison = compare(options);
+    mini::Report report;
+    report.text = to_text(options, comparison);
+    report.json = to_json(options, comparison);
+    report.table = mini::long_table(report.json);
+    return report;
+  });
+}

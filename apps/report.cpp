@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+#include "report.h"
+
+#include <ATen/ATen.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+#include "atomic_file.h"
+
+namespace mini {
+namespace {
+
+std::string csv_cell(const Json& cell) {
+  if (cell.is_null()) {
+    return "";
+  }
+  if (!cell.is_string()) {
+    return cell.dump();
+  }
+  const auto& text = cell.get_ref<const std::string&>();
+  if (text.find_first_of(",\"\r\n") == std::string::npos) {
+    return text;
+  }
+  std::string quoted = "\"";  // RFC 4180: quotes are doubled
+  for (const char c : text) {
+    quoted += c == '"' ? std::string(2, '"') : std::string(1, c);
+  }
+  return quoted + '"';
+}
+
+template <typename Cells>
+std::string csv_line(const Cells& cells) {
+  std::string line;
+  for (const auto& cell : cells) {
+    line.append(line.empty() ? "" : ",").append(csv_cell(cell));
+  }
+  return line.append("\n");
+}
+
+std::string to_csv(const Table& table) {
+  std::string csv = csv_line(table.header);
+  for (const auto& row : table.rows) {
+    csv += csv_line(row);
+  }
+  return csv;
+}
+
+std::string render(const Report& report, Format format) {
+  switch (format) {
+    case Format::kText:
+      return report.text;
+    case Format::kJson:
+      return report.json.dump(1) + '\n';
+    case Format::kCsv:
+      return to_csv(report.table);
+  }
+  return {};
+}
+
+void write_to_stdout(const std::string& content) {
+  errno = 0;
+  const bool written = std::fwrite(content.data(), 1, content.size(), stdout) == content.size();
+  if (std::fflush(stdout) != 0 || !written) {
+    throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
+  }
+}
+
+void append_values(Table& table, const std::string& name, const Json& value,
+                   std::vector<Json> indices) {
+  if (!value.is_array()) {
+    std::vector<Json> row = {name};
+    row.insert(row.end(), indices.size() < 2 ? 2 - indices.size() : 0, nullptr);
+    row.insert(row.end(), indices.begin(), indices.end());
+    row.push_back(value);
+    table.rows.push_back(std::move(row));
+    return;
+  }
+  for (size_t i = 0; i < value.size(); ++i) {
+    std::vector<Json> deeper = indices;
+    deeper.emplace_back(i);
+    append_values(table, name, value[i], std::move(deeper));
+  }
+}
+
+}  // namespace
+
+void write_report(const Report& report, Format format,
+                  const std::optional<std::filesystem::path>& path) {
+  const std::string content = render(report, format);
+  if (!path) {
+    write_to_stdout(content);
+    return;
+  }
+  AtomicFile file(*path);
+  file.write(content);
+  file.commit();
+}
+
+Json to_json(const at::Tensor& tensor) {
+  if (tensor.dim() == 0) {
+    return tensor.item<double>();
+  }
+  Json list = Json::array();
+  for (int64_t i = 0; i < tensor.size(0); ++i) {
+    list.push_back(to_json(tensor[i]));
+  }
+  return list;
+}
+
+Table long_table(const Json& object) {
+  Table table{{"name", "row", "column", "value"}, {}};
+  for (const auto& [name, value] : object.items()) {
+    append_values(table, name, value, {});
+  }
+  return table;
+}
+
+}  // namespace mini

@@ -1,0 +1,150 @@
+#!/bin/sh
+# Installs what is missing, builds, and runs the demo or the tests.
+#
+#   sh cmake/bootstrap.sh demo                     build and run compare_weights
+#   sh cmake/bootstrap.sh test [--with FEATURE]... build and run the whole test suite
+#
+# FEATURE  python   the tests that need Python packages
+#          format   the formatter that the `dev` preset checks with
+#
+# System packages come from apt, as root or through sudo; where that is not possible the script names
+# what is missing and stops. LibTorch's CPU build goes into .venv by pip, unless one is found.
+set -eu
+
+die() {
+  echo "bootstrap.sh: $*" >&2
+  exit 1
+}
+
+usage() {
+  echo "usage: sh cmake/bootstrap.sh demo|test [--with python|format]..." >&2
+  exit 2
+}
+
+cd -- "$(dirname -- "$0")/.."
+
+[ $# -ge 1 ] || usage
+workflow=$1
+shift
+case $workflow in
+  demo | test) ;;
+  -h | --help) sed -n '2,12s/^# \{0,1\}//p' cmake/bootstrap.sh; exit 0 ;;
+  *) usage ;;
+esac
+with_python=false
+with_format=false
+while [ $# -gt 0 ]; do
+  case "$1 ${2-}" in
+    "--with python") with_python=true ;;
+    "--with format") with_format=true ;;
+    *) usage ;;
+  esac
+  shift 2
+done
+
+# --- system packages -------------------------------------------------------------------------
+
+has_header() {
+  command -v c++ >/dev/null && echo "#include <$1>" | c++ -std=c++20 -E -x c++ - >/dev/null 2>&1
+}
+
+has_venv() {
+  python3 -c 'import ensurepip, venv' >/dev/null 2>&1
+}
+
+missing_packages() {
+  command -v c++ >/dev/null || echo g++
+  command -v cmake >/dev/null || echo cmake
+  command -v ninja >/dev/null || echo ninja-build
+  command -v python3 >/dev/null || echo python3
+  has_venv || echo python3-venv
+  has_header hwy/highway.h || echo libhwy-dev
+  has_header fmt/format.h || echo libfmt-dev
+  has_header catch2/catch_all.hpp || has_header catch2/catch.hpp || echo catch2
+  has_header CLI/CLI.hpp || echo libcli11-dev
+  has_header nlohmann/json.hpp || echo nlohmann-json3-dev
+}
+
+install_packages() {
+  command -v apt-get >/dev/null ||
+    die "missing: $*. Install these (the names are Debian's) and run this again."
+  if [ "$(id -u)" -eq 0 ]; then
+    as_root=
+  elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+    as_root=sudo
+  else
+    die "missing: $*. Installing them needs root: run 'apt-get install $*' as root, then this again."
+  fi
+  echo "Installing $*"
+  $as_root apt-get update -qq || die "cannot reach the package archive; missing: $*"
+  $as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "$@" >/dev/null ||
+    die "apt-get could not install: $*"
+}
+
+missing=$(missing_packages | tr '\n' ' ')
+if [ -n "$missing" ]; then
+  # shellcheck disable=SC2086
+  install_packages $missing
+  missing=$(missing_packages | tr '\n' ' ')
+  [ -z "$missing" ] || die "still missing after installing: $missing"
+fi
+
+# --- .venv: LibTorch, and what --with asks for -----------------------------------------------
+
+# .venv/incomplete marks an environment that is being changed; find_libtorch.cmake passes it over.
+open_venv() {
+  if [ -e .venv/incomplete ]; then
+    rm -rf .venv
+  fi
+  mkdir -p .venv
+  : >.venv/incomplete
+  [ -x .venv/bin/python ] || python3 -m venv .venv || {
+    rm -rf .venv
+    die "python3 could not make .venv"
+  }
+}
+
+close_venv() {
+  rm .venv/incomplete
+}
+
+pip_install() {
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@"
+}
+
+libtorch_version=2.13.0
+
+install_libtorch() {
+  echo "Installing LibTorch $libtorch_version (CPU) into .venv"
+  # The extra index may be unreachable while pip finds the wheel elsewhere.
+  pip_install --retries 0 --timeout 15 --extra-index-url https://download.pytorch.org/whl/cpu \
+    "torch==$libtorch_version+cpu" && return
+  # The default index has CPU builds too, but for x86-64, where its wheel is a CUDA build of gigabytes.
+  case $(uname -m) in
+    x86_64 | amd64) return 1 ;;
+  esac
+  pip_install "torch==$libtorch_version"
+}
+
+if ! cmake -P cmake/find_libtorch.cmake >/dev/null 2>&1; then
+  open_venv
+  trap 'rm -rf .venv; exit 1' INT TERM HUP
+  install_libtorch || {
+    rm -rf .venv
+    die "pip could not install LibTorch $libtorch_version; set Torch_DIR to the folder of a TorchConfig.cmake"
+  }
+  trap - INT TERM HUP
+  close_venv
+fi
+
+if $with_python || $with_format; then
+  open_venv
+  set --
+  if $with_python; then set -- "$@" -r tests/python/requirements.txt; fi
+  if $with_format; then set -- "$@" clang-format==14.0.6; fi
+  pip_install "$@" || die "pip could not install $*"
+  close_venv
+fi
+
+exec cmake --workflow --preset "$workflow"
