@@ -67,8 +67,9 @@ int App::run(int argc, char** argv, const std::function<Report()>& make_report) 
   try {
     parse(argc, argv);
     const Report report = make_report();
-    write_report(report, format_,
-                 output_.empty() ? std::nullopt : std::make_optional<std::filesystem::path>(output_));
+    write_report(
+        report, format_,
+        output_.empty() ? std::nullopt : std::make_optional<std::filesystem::path>(output_));
     return kDone;
   } catch (const CLI::CallForHelp& help) {
     return exit(help);

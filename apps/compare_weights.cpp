@@ -101,8 +101,8 @@ std::string row_measures(const Grid& grid, int64_t row) {
 
 std::string measures_text(const Grid& unscaled, const Grid& scaled) {
   const int64_t T = unscaled.weights.size(0);
-  const std::string columns = fmt::format("{:>5} {:>5} {:>8} {:>8}", "sum", "peak", "entropy",
-                                          fmt::format("of ln {}", T));
+  const std::string columns =
+      fmt::format("{:>5} {:>5} {:>8} {:>8}", "sum", "peak", "entropy", fmt::format("of ln {}", T));
   std::string text = fmt::format("        {:<32}scaled\n", "unscaled");
   text += fmt::format("row  {0}    {0}\n", columns);
   for (int64_t i = 0; i < std::min(T, kShown); ++i) {
@@ -115,22 +115,20 @@ std::string measures_text(const Grid& unscaled, const Grid& scaled) {
 std::string conclusion(const Comparison& c) {
   const double even = std::log(static_cast<double>(c.scaled.weights.size(0)));
   const double gain = c.scaled.mean_entropy() - c.unscaled.mean_entropy();
-  const char* change = gain > 1e-6    ? "closer to even"
-                       : gain < -1e-6 ? "sharper"
-                                      : "just as even";
+  const char* change = gain > 1e-6 ? "closer to even" : gain < -1e-6 ? "sharper" : "just as even";
   return fmt::format(
       "What to see: times {:.4f} the weights are {}: mean entropy {:.2f} of at most {:.2f} nats\n"
       "instead of {:.2f}, largest weight {:.2f} instead of {:.2f}.\n",
-      c.scale, change, c.scaled.mean_entropy(), even, c.unscaled.mean_entropy(),
-      c.scaled.largest(), c.unscaled.largest());
+      c.scale, change, c.scaled.mean_entropy(), even, c.unscaled.mean_entropy(), c.scaled.largest(),
+      c.unscaled.largest());
 }
 
 std::string to_text(const Options& options, const Comparison& c) {
   const int64_t T = options.tokens;
   const int64_t row = std::min<int64_t>(3, T - 1);
-  std::string text = fmt::format("{} tokens of width {}, one head of size {}, seed {}{}\n\n", T,
-                                 options.n_embd, options.head_size, options.seed,
-                                 options.causal ? ", causal" : "");
+  std::string text =
+      fmt::format("{} tokens of width {}, one head of size {}, seed {}{}\n\n", T, options.n_embd,
+                  options.head_size, options.seed, options.causal ? ", causal" : "");
   text += fmt::format("scores shape: ({})\n", fmt::join(c.scores.sizes(), ", "));
   text += fmt::format("row {}: {}\n", row, row_text(c.scores[0][row]));
   text += fmt::format("scale factor: {:.4f}\n\n", c.scale);

@@ -14,7 +14,8 @@ namespace mini {
 
 using Json = nlohmann::ordered_json;
 
-/// Rows of cells under a header, for CSV. A cell is a number, a string, true, false or null (empty).
+/// Rows of cells under a header, for CSV. A cell is a number, a string, true, false or null
+/// (empty).
 struct Table {
   std::vector<std::string> header;
   std::vector<std::vector<Json>> rows;
@@ -36,8 +37,9 @@ void write_report(const Report& report, Format format,
 /// A tensor of any number of dimensions as nested lists of numbers.
 Json to_json(const at::Tensor& tensor);
 
-/// Appends one line for each element of each named tensor in a JSON object: name, row, column, value.
-/// A vector's elements have no row, a number has neither; strings and booleans are values too.
+/// Appends one line for each element of each named tensor in a JSON object: name, row, column,
+/// value. A vector's elements have no row, a number has neither; strings and booleans are values
+/// too.
 Table long_table(const Json& object);
 
 }  // namespace mini

@@ -38,8 +38,9 @@ at::Tensor hidden_positions(const at::Tensor& logits, const AttentionOptions& op
   at::Tensor hidden;
   if (options.mask) {
     const at::Tensor& mask = *options.mask;
-    hidden = mask.scalar_type() == at::kBool ? mask.logical_not()
-                                             : mask.detach().to(logits.scalar_type()).eq(-kInfinity);
+    hidden = mask.scalar_type() == at::kBool
+                 ? mask.logical_not()
+                 : mask.detach().to(logits.scalar_type()).eq(-kInfinity);
   }
   if (options.causal != Causal::kNone) {
     const at::Tensor later =
@@ -94,8 +95,8 @@ AttentionSteps composite_attention(const at::Tensor& q, const at::Tensor& k, con
   steps.scores = at::matmul(queries, keys.transpose(-2, -1));     // (..., Tq, Tk)
   steps.scaled_scores = steps.scores * scale_of(q, options);      // (..., Tq, Tk)
   steps.weights = visible_softmax(steps.scaled_scores, options);  // (..., Tq, Tk)
-  steps.output = at::matmul(dropout(steps.weights, options), values)
-                     .to(q.scalar_type());  // (..., Tq, d_v)
+  steps.output =
+      at::matmul(dropout(steps.weights, options), values).to(q.scalar_type());  // (..., Tq, d_v)
   return steps;
 }
 

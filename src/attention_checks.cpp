@@ -15,16 +15,17 @@ void check_kind(const char* function, const at::Tensor& q, const at::Tensor& k,
               !q.defined()   ? "q"
               : !k.defined() ? "k"
                              : "v");
-  TORCH_CHECK(q.layout() == at::kStrided && k.layout() == at::kStrided && v.layout() == at::kStrided,
-              function, ": expected dense tensors, got layouts q ", q.layout(), ", k ", k.layout(),
-              ", v ", v.layout());
+  TORCH_CHECK(
+      q.layout() == at::kStrided && k.layout() == at::kStrided && v.layout() == at::kStrided,
+      function, ": expected dense tensors, got layouts q ", q.layout(), ", k ", k.layout(), ", v ",
+      v.layout());
   const at::ScalarType dtype = q.scalar_type();
   TORCH_CHECK(dtype == k.scalar_type() && dtype == v.scalar_type(), function,
               ": q, k and v must share a dtype, got q ", dtype, ", k ", k.scalar_type(), ", v ",
               v.scalar_type());
-  TORCH_CHECK(dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16 ||
-                  dtype == at::kHalf,
-              function, ": expected float32, float64, bfloat16 or float16, got ", dtype);
+  TORCH_CHECK(
+      dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16 || dtype == at::kHalf,
+      function, ": expected float32, float64, bfloat16 or float16, got ", dtype);
   TORCH_CHECK(q.device() == k.device() && q.device() == v.device(), function,
               ": q, k and v must be on one device, got q ", q.device(), ", k ", k.device(), ", v ",
               v.device());

@@ -64,7 +64,8 @@ TEST_CASE("attention takes its scale from d_k, not from another width", "[attent
   const Inputs in = random_inputs({2}, 4, 6, 5, 9);
   for (const Path& path : paths()) {
     INFO(path.name);
-    CHECK_THAT(path.output(in, {}), AllClose(path.output(in, {.scale = 1 / std::sqrt(5.0)}), 0, 1e-7));
+    CHECK_THAT(path.output(in, {}),
+               AllClose(path.output(in, {.scale = 1 / std::sqrt(5.0)}), 0, 1e-7));
   }
 }
 
@@ -90,9 +91,8 @@ TEST_CASE("a row that sees no key gets weights and output 0", "[attention]") {
   const Inputs in = three_tokens();
   const at::Tensor keep = bools({3, 3}, {1, 0, 0, 0, 0, 0, 1, 1, 1});
   const at::Tensor bias = at::zeros({3, 3}).masked_fill(keep.logical_not(), -kInf);
-  const at::Tensor weights = torch::tensor({{1.0, 0.0, 0.0},
-                                            {0.0, 0.0, 0.0},
-                                            {0.248255078, 0.248255078, 0.503489843}});
+  const at::Tensor weights =
+      torch::tensor({{1.0, 0.0, 0.0}, {0.0, 0.0, 0.0}, {0.248255078, 0.248255078, 0.503489843}});
   const at::Tensor output = torch::tensor({{1.0, 2.0}, {0.0, 0.0}, {3.51046953, 4.51046953}});
   for (const at::Tensor& mask : {keep, bias}) {
     INFO("mask of " << mask.scalar_type());
@@ -335,7 +335,7 @@ TEST_CASE("NaN and infinity show in the rows that see them, and only there", "[a
   for (const double bad : {kNan, kInf}) {
     Inputs in = random_inputs({2}, 4, 5, 8, 6);
     const at::Tensor clean_k = in.k.clone();
-    const at::Tensor keep = bools({4, 5}, {1, 1, 0, 1, 1, 1, 1, 1, 1, 1,   //
+    const at::Tensor keep = bools({4, 5}, {1, 1, 0, 1, 1, 1, 1, 1, 1, 1,  //
                                            1, 1, 0, 1, 1, 0, 0, 0, 0, 0});
     const at::Tensor bias = at::zeros({4, 5}).masked_fill(keep.logical_not(), -kInf);
     in.k[0][2].fill_(bad);
@@ -401,12 +401,21 @@ TEST_CASE("attention honours any strides", "[attention]") {
       {"heads inside tokens",
        [](const at::Tensor& t) { return t.transpose(1, 2).contiguous().transpose(1, 2); }},
       {"every second column",
-       [](const at::Tensor& t) { return at::cat({t, t}, -1).slice(-1, 0, std::nullopt, 2); }},
-      {"batch by expand", [](const at::Tensor& t) { return t.narrow(0, 0, 1).expand({2, 3, 6, 8}); }},
+       [](const at::Tensor& t) {
+         return at::cat({t, t}, -1).slice(-1, 0, std::nullopt, 2);
+       }},
+      {"batch by expand",
+       [](const at::Tensor& t) {
+         return t.narrow(0, 0, 1).expand({2, 3, 6, 8});
+       }},
       {"tokens by expand",
-       [](const at::Tensor& t) { return t.narrow(2, 0, 1).expand({2, 3, 6, 8}); }},
+       [](const at::Tensor& t) {
+         return t.narrow(2, 0, 1).expand({2, 3, 6, 8});
+       }},
       {"an offset into a larger tensor",
-       [](const at::Tensor& t) { return at::constant_pad_nd(t, {3, 5, 2, 1}, kNan).narrow(-1, 3, 8).narrow(-2, 2, 6); }},
+       [](const at::Tensor& t) {
+         return at::constant_pad_nd(t, {3, 5, 2, 1}, kNan).narrow(-1, 3, 8).narrow(-2, 2, 6);
+       }},
   };
   for (const auto& [name, view] : views) {
     for (const int strided : {0, 1, 2, 3}) {  // q alone, k alone, v alone, all of them
@@ -415,8 +424,9 @@ TEST_CASE("attention honours any strides", "[attention]") {
         return strided == which || strided == 3 ? view(t) : t;
       };
       const Inputs viewed{choose(in.q, 0), choose(in.k, 1), choose(in.v, 2)};
-      const Inputs copies = Inputs{viewed.q.contiguous(), viewed.k.contiguous(), viewed.v.contiguous()}
-                                .requires_grad();
+      const Inputs copies =
+          Inputs{viewed.q.contiguous(), viewed.k.contiguous(), viewed.v.contiguous()}
+              .requires_grad();
       for (const Path& path : paths()) {
         INFO(path.name << ", " << name << ", which " << strided);
         const at::Tensor output = path.output(viewed, {});
@@ -598,7 +608,8 @@ TEST_CASE("attention is no further from float64 than LibTorch's own", "[attentio
         all.insert(all.begin(), output);
         return all;
       };
-      const auto expected = outcome(attention_steps(reference.q, reference.k, reference.v).output, reference);
+      const auto expected =
+          outcome(attention_steps(reference.q, reference.k, reference.v).output, reference);
       const auto libtorch = outcome(libtorch_attention(theirs), theirs);
       for (const Path& path : paths()) {
         const Inputs in = rounded.requires_grad();
@@ -631,7 +642,8 @@ TEST_CASE("attention on the meta device gives shapes", "[attention]") {
   const Inputs in = random_inputs({2, 3}, 4, 5, 8, 6);
   const Inputs meta{in.q.to(at::kMeta), in.k.to(at::kMeta), in.v.to(at::kMeta)};
   for (const Path& path : paths()) {
-    CHECK(path.output(meta, {.causal = Causal::kLowerRight}).sizes() == at::IntArrayRef({2, 3, 4, 6}));
+    CHECK(path.output(meta, {.causal = Causal::kLowerRight}).sizes() ==
+          at::IntArrayRef({2, 3, 4, 6}));
   }
 }
 

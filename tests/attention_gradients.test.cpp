@@ -61,9 +61,9 @@ void check_second_order(const Function& f, Tensors inputs) {
     }
     Tensors flat;
     const at::Tensor output = f({leaves.begin(), leaves.begin() + static_cast<int64_t>(n)});
-    for (const at::Tensor& t : gradients(output, leaves[n],
-                                         {leaves.begin(), leaves.begin() + static_cast<int64_t>(n)},
-                                         /*create_graph=*/true)) {
+    for (const at::Tensor& t :
+         gradients(output, leaves[n], {leaves.begin(), leaves.begin() + static_cast<int64_t>(n)},
+                   /*create_graph=*/true)) {
       flat.push_back(t.flatten());
     }
     return at::cat(flat);
@@ -135,7 +135,8 @@ TEST_CASE("the mask alone may need a gradient", "[attention]") {
     CHECK_THAT(gradient_of(bias), AllClose(torch::tensor({{-0.5, 0.5}, {-0.5, 0.5}}), 0, 1e-6));
     CHECK_THAT(gradient_of(at::zeros({1, 2}).requires_grad_()),
                AllClose(torch::tensor({{-1.0, 1.0}}), 0, 1e-6));
-    CHECK_THAT(gradient_of(at::zeros({1, 1}).requires_grad_()), AllClose(at::zeros({1, 1}), 0, 1e-6));
+    CHECK_THAT(gradient_of(at::zeros({1, 1}).requires_grad_()),
+               AllClose(at::zeros({1, 1}), 0, 1e-6));
 
     const at::Tensor hiding = torch::tensor({{0.0, -kInf}, {-kInf, -kInf}}).to(at::kFloat);
     const at::Tensor gradient = gradient_of(hiding.requires_grad_());
@@ -152,7 +153,8 @@ TEST_CASE("any subset of inputs may need a gradient", "[attention]") {
     const Tensors expected = gradients(full, upstream, {all.q, all.k, all.v});
     for (int subset = 1; subset < 8; ++subset) {
       INFO(path.name << ", subset " << subset);
-      const Inputs in{(subset & 1) ? leaf(values.q) : values.q, (subset & 2) ? leaf(values.k) : values.k,
+      const Inputs in{(subset & 1) ? leaf(values.q) : values.q,
+                      (subset & 2) ? leaf(values.k) : values.k,
                       (subset & 4) ? leaf(values.v) : values.v};
       const at::Tensor output = path.output(in, {.causal = Causal::kLowerRight});
       const Tensors each = {in.q, in.k, in.v};

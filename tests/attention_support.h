@@ -56,7 +56,8 @@ inline const std::vector<Path>& paths() {
 
 /// d sum(output * upstream) / d inputs; tensors that take no gradient give undefined ones.
 inline std::vector<at::Tensor> gradients(const at::Tensor& output, const at::Tensor& upstream,
-                                         std::vector<at::Tensor> inputs, bool create_graph = false) {
+                                         std::vector<at::Tensor> inputs,
+                                         bool create_graph = false) {
   return torch::autograd::grad({output}, inputs, {upstream}, /*retain_graph=*/true, create_graph,
                                /*allow_unused=*/true);
 }

@@ -11,9 +11,9 @@ using namespace mini::test;
 namespace {
 
 const at::Tensor& weights() {
-  static const at::Tensor rows = torch::tensor(
-      {{{0.25, 0.25, 0.25, 0.25}, {1.0, 0.0, 0.0, 0.0}}, {{0.5, 0.5, 0.0, 0.0}, {0.0, 0.0, 0.0, 0.0}}},
-      at::kDouble);
+  static const at::Tensor rows = torch::tensor({{{0.25, 0.25, 0.25, 0.25}, {1.0, 0.0, 0.0, 0.0}},
+                                                {{0.5, 0.5, 0.0, 0.0}, {0.0, 0.0, 0.0, 0.0}}},
+                                               at::kDouble);
   return rows;
 }
 
@@ -22,7 +22,8 @@ const at::Tensor& weights() {
 TEST_CASE("entropy is 0 for one key and ln T for all alike", "[diagnostics]") {
   CHECK_THAT(entropy(weights()),
              AllClose(torch::tensor({{std::log(4.0), 0.0}, {std::log(2.0), 0.0}}), 0, 1e-7));
-  CHECK_THAT(relative_entropy(weights()), AllClose(torch::tensor({{1.0, 0.0}, {0.5, 0.0}}), 0, 1e-7));
+  CHECK_THAT(relative_entropy(weights()),
+             AllClose(torch::tensor({{1.0, 0.0}, {0.5, 0.0}}), 0, 1e-7));
   CHECK_THAT(relative_entropy(at::ones({3, 1})), Equals(at::zeros({3})));
 }
 
@@ -55,8 +56,9 @@ TEST_CASE("diagnostics keep dtype, and refuse what is no batch of rows", "[diagn
   for (const auto& measure : {entropy, relative_entropy, peak, spread}) {
     CHECK(measure(half).scalar_type() == at::kBFloat16);
     CHECK(measure(half).sizes() == at::IntArrayRef({2}));
-    CHECK_THROWS_WITH(measure(at::ones({2, 4}, at::kLong)),
-                      ContainsSubstring(": expected rows (..., T) of a floating dtype, got Long [2, 4]"));
+    CHECK_THROWS_WITH(
+        measure(at::ones({2, 4}, at::kLong)),
+        ContainsSubstring(": expected rows (..., T) of a floating dtype, got Long [2, 4]"));
     CHECK_THROWS_WITH(measure(at::scalar_tensor(1.0)), ContainsSubstring("got Float []"));
     CHECK_THROWS_WITH(measure(at::Tensor()), ContainsSubstring("got undefined"));
   }

@@ -151,7 +151,8 @@ TEST_CASE("a head's options reach attention", "[head]") {
   const at::Tensor keep = at::rand({2, 6, 6}).gt(0.4);
   SECTION("causal") {
     Head head(HeadOptions(12, 5).seed(1).causal(true));
-    CHECK_THAT(head(x), Equals(mini::scaled_dot_product_attention(q, k, v, {.causal = Causal::kLowerRight})));
+    CHECK_THAT(head(x), Equals(mini::scaled_dot_product_attention(
+                            q, k, v, {.causal = Causal::kLowerRight})));
     CHECK_THAT(head->attention_steps(x).weights.triu(1), Equals(at::zeros({2, 6, 6})));
   }
   SECTION("scale") {

@@ -59,9 +59,10 @@ class AllClose : public MatcherBase<at::Tensor> {
     }
     const at::Tensor error = (a - e).abs().nan_to_num(HUGE_VAL).flatten();
     const int64_t worst = error.argmax().item<int64_t>();
-    difference_ = c10::str("; largest error ", error[worst].item<double>(), " at flat index ", worst,
-                           " of ", actual.sizes(), ": got ", a.flatten()[worst].item<double>(),
-                           ", expected ", e.flatten()[worst].item<double>());
+    difference_ =
+        c10::str("; largest error ", error[worst].item<double>(), " at flat index ", worst, " of ",
+                 actual.sizes(), ": got ", a.flatten()[worst].item<double>(), ", expected ",
+                 e.flatten()[worst].item<double>());
     return false;
   }
 

@@ -65,9 +65,9 @@ struct AttentionPath {
 ///
 /// float32, float64, bfloat16 or float16, the same for q, k and v; half types are computed in
 /// float32. A row of weights sums to 1; where a row sees no key its weights, output and gradients
-/// are 0, never NaN. Large scores are safe, as if each row's maximum were subtracted. NaN or infinity
-/// shows in the rows that see it; a hidden key never touches a row of the output; for a hidden
-/// value nothing is promised (0 * NaN is NaN).
+/// are 0, never NaN. Large scores are safe, as if each row's maximum were subtracted. NaN or
+/// infinity shows in the rows that see it; a hidden key never touches a row of the output; for a
+/// hidden value nothing is promised (0 * NaN is NaN).
 ///
 /// Gradients flow to q, k, v and a floating mask, to second order.
 /// Throws c10::Error if dtypes, devices or shapes disagree, before any work is done.

@@ -24,13 +24,13 @@ MINI_API at::Tensor relative_entropy(const at::Tensor& weights);
 /// From 1 / T to 1, or 0 for a row that sees nothing. T must be above 0.
 MINI_API at::Tensor peak(const at::Tensor& weights);
 
-/// Standard deviation of each row of scores, sqrt(sum_j (s_j - mean)^2 / (T - 1)).  (..., T) -> (...)
-/// 0 for T = 1. With q, k ~ N(0, 1) the scores q k^T have a spread of sqrt(d_k).
-/// Source: Vaswani et al. 2017, "Attention Is All You Need", footnote 4.
+/// Standard deviation of each row of scores, sqrt(sum_j (s_j - mean)^2 / (T - 1)).  (..., T) ->
+/// (...) 0 for T = 1. With q, k ~ N(0, 1) the scores q k^T have a spread of sqrt(d_k). Source:
+/// Vaswani et al. 2017, "Attention Is All You Need", footnote 4.
 MINI_API at::Tensor spread(const at::Tensor& scores);
 
-/// How far each weight follows its own softmax input, dw_j / dz_j = w_j (1 - w_j).  (..., T) -> (..., T)
-/// From 0, a softmax that has gone to sleep, to 1/4 at w_j = 1/2.
+/// How far each weight follows its own softmax input, dw_j / dz_j = w_j (1 - w_j).  (..., T) ->
+/// (..., T) From 0, a softmax that has gone to sleep, to 1/4 at w_j = 1/2.
 MINI_API at::Tensor slope(const at::Tensor& weights);
 
 }  // namespace mini

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// Running an app as a user would: through the shell.
+#pragma once
+
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "../files.h"
+
+namespace mini::test {
+
+struct Run {
+  int status;       // the exit status, or -1 if a signal ended the program
+  std::string out;  // standard output
+  std::string err;  // standard error
+};
+
+/// `command_line` begins with an app's name; the rest is the shell's to read, redirections too.
+inline Run run(const std::string& command_line) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "out", err = folder / "err";
+  const int status = std::system(
+      ("exec >'" + out + "' 2>'" + err + "'; '" MINI_APPS "'/" + command_line).c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
+}
+
+/// What `--format json` prints.
+inline nlohmann::json run_json(const std::string& command_line) {
+  return nlohmann::json::parse(run(command_line + " --format json").out);
+}
+
+inline bool is_one_line(const std::string& text) {
+  return !text.empty() && text.find('\n') == text.size() - 1;
+}
+
+}  // namespace mini::test
