@@ -70,6 +70,10 @@ int App::run(int argc, char** argv, const std::function<Report()>& make_report) 
     write_report(
         report, format_,
         output_.empty() ? std::nullopt : std::make_optional<std::filesystem::path>(output_));
+    if (!report.failure.empty()) {
+      print_error(get_name(), report.failure);
+      return kFailed;
+    }
     return kDone;
   } catch (const CLI::CallForHelp& help) {
     return exit(help);
@@ -102,6 +106,13 @@ CLI::Validator seed_number() {
 CLI::Validator finite_number() {
   return expects("a finite number", [](const std::string& text) {
     return std::isfinite(mini::parse<double>(text).value_or(NAN));
+  });
+}
+
+CLI::Validator divisor() {
+  return expects("a finite number other than 0", [](const std::string& text) {
+    const double number = mini::parse<double>(text).value_or(NAN);
+    return std::isfinite(number) && std::isfinite(1 / number);
   });
 }
 

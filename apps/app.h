@@ -34,5 +34,6 @@ class UsageError : public std::runtime_error {
 CLI::Validator positive_integer();
 CLI::Validator seed_number();
 CLI::Validator finite_number();
+CLI::Validator divisor();
 
 }  // namespace mini

@@ -67,20 +67,26 @@ void write_to_stdout(const std::string& content) {
   }
 }
 
+constexpr size_t kMaxIndices = 3;  // batch, row, column
+
 void append_values(Table& table, const std::string& name, const Json& value,
-                   std::vector<Json> indices) {
-  if (!value.is_array()) {
+                   const std::vector<size_t>& indices) {
+  if (value.is_object()) {
+    for (const auto& [key, member] : value.items()) {
+      append_values(table, name.empty() ? key : name + '.' + key, member, indices);
+    }
+  } else if (value.is_array()) {
+    for (size_t i = 0; i < value.size(); ++i) {
+      std::vector<size_t> deeper = indices;
+      deeper.push_back(i);
+      append_values(table, name, value[i], deeper);
+    }
+  } else {
     std::vector<Json> row = {name};
-    row.insert(row.end(), indices.size() < 2 ? 2 - indices.size() : 0, nullptr);
+    row.resize(1 + kMaxIndices - indices.size(), nullptr);
     row.insert(row.end(), indices.begin(), indices.end());
     row.push_back(value);
     table.rows.push_back(std::move(row));
-    return;
-  }
-  for (size_t i = 0; i < value.size(); ++i) {
-    std::vector<Json> deeper = indices;
-    deeper.emplace_back(i);
-    append_values(table, name, value[i], std::move(deeper));
   }
 }
 
@@ -110,10 +116,8 @@ Json to_json(const at::Tensor& tensor) {
 }
 
 Table long_table(const Json& object) {
-  Table table{{"name", "row", "column", "value"}, {}};
-  for (const auto& [name, value] : object.items()) {
-    append_values(table, name, value, {});
-  }
+  Table table{{"name", "batch", "row", "column", "value"}, {}};
+  append_values(table, "", object, {});
   return table;
 }
 

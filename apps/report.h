@@ -25,6 +25,8 @@ struct Report {
   std::string text;
   Json json;
   Table table;
+  /// Set where the result is complete and yet a failure; the app then ends with status 1.
+  std::string failure = {};
 };
 
 enum class Format { kText, kJson, kCsv };
@@ -37,9 +39,8 @@ void write_report(const Report& report, Format format,
 /// A tensor of any number of dimensions as nested lists of numbers.
 Json to_json(const at::Tensor& tensor);
 
-/// Appends one line for each element of each named tensor in a JSON object: name, row, column,
-/// value. A vector's elements have no row, a number has neither; strings and booleans are values
-/// too.
+/// Every number, string and truth value in a JSON object on a line of its own: its name (dotted
+/// where objects nest), its place in a list, matrix or batch of matrices, its value.
 Table long_table(const Json& object);
 
 }  // namespace mini

@@ -82,8 +82,7 @@ TEST_CASE("each option of compare_weights does what it says", "[compare_weights]
   SECTION("--seed") {
     CHECK(run_json("compare_weights --seed 43")["scores"] != usual["scores"]);
     CHECK(run_json("compare_weights --seed 42")["scores"] == usual["scores"]);
-    CHECK(run_json("compare_weights --seed 18446744073709551615")["seed"] ==
-          18446744073709551615u);
+    CHECK(run_json("compare_weights --seed 18446744073709551615")["seed"] == 18446744073709551615u);
   }
   SECTION("--tokens") {
     CHECK(run_json("compare_weights --tokens 6")["scores_shape"] == json({1, 6, 6}));
@@ -91,7 +90,8 @@ TEST_CASE("each option of compare_weights does what it says", "[compare_weights]
     CHECK(one.status == 0);
     CHECK_THAT(one.out, ContainsSubstring("row 0: "));
     CHECK(run_json("compare_weights --tokens 1")["scaled_weights"] == json({{1.0}}));
-    CHECK_THAT(run("compare_weights --tokens 20").out, ContainsSubstring("the first 16 of 20 rows"));
+    CHECK_THAT(run("compare_weights --tokens 20").out,
+               ContainsSubstring("the first 16 of 20 rows"));
     CHECK(run_json("compare_weights --tokens 20")["scaled_weights"].size() == 20);
   }
   SECTION("--n-embd") {
@@ -121,11 +121,11 @@ TEST_CASE("each option of compare_weights does what it says", "[compare_weights]
 
 TEST_CASE("compare_weights writes CSV as one value a line", "[compare_weights]") {
   const std::string csv = run("compare_weights --format csv").out;
-  CHECK_THAT(csv, ContainsSubstring("name,row,column,value\n"));
-  CHECK_THAT(csv, ContainsSubstring("\ntokens,,,4\n"));
-  CHECK_THAT(csv, ContainsSubstring("\nscaled_row_sums,,3,"));
+  CHECK_THAT(csv, ContainsSubstring("name,batch,row,column,value\n"));
+  CHECK_THAT(csv, ContainsSubstring("\ntokens,,,,4\n"));
+  CHECK_THAT(csv, ContainsSubstring("\nscaled_row_sums,,,3,"));
   const json j = run_json("compare_weights");
-  CHECK_THAT(csv, ContainsSubstring("\nscores,3,1," + j["scores"][3][1].dump() + "\n"));
+  CHECK_THAT(csv, ContainsSubstring("\nscores,,3,1," + j["scores"][3][1].dump() + "\n"));
 }
 
 TEST_CASE("compare_weights writes to a file, whole or not at all", "[compare_weights]") {
@@ -140,7 +140,8 @@ TEST_CASE("compare_weights writes to a file, whole or not at all", "[compare_wei
     const Run failed = run("compare_weights --output '" + path + "/none/x'");
     CHECK(failed.status == 1);
     CHECK(is_one_line(failed.err));
-    CHECK_THAT(failed.err, ContainsSubstring("compare_weights: cannot write '" + path + "/none/x'"));
+    CHECK_THAT(failed.err,
+               ContainsSubstring("compare_weights: cannot write '" + path + "/none/x'"));
   }
   SECTION("a folder instead of a file") {
     const Run failed = run("compare_weights --output '" + folder.path().string() + "'");
@@ -151,9 +152,10 @@ TEST_CASE("compare_weights writes to a file, whole or not at all", "[compare_wei
   SECTION("a full disk, and the old file stays") {
     const std::string before = read_file(path);
     // A limit on the size of files (in blocks of 512 bytes) stands in for a full disk.
-    const Run failed = run("compare_weights --help >/dev/null; ulimit -f 1; trap '' XFSZ; '" MINI_APPS
-                           "'/compare_weights --format json --output '" +
-                           path + "'");
+    const Run failed =
+        run("compare_weights --help >/dev/null; ulimit -f 1; trap '' XFSZ; '" MINI_APPS
+            "'/compare_weights --format json --output '" +
+            path + "'");
     CHECK(failed.status == 1);
     CHECK(is_one_line(failed.err));
     CHECK_THAT(failed.err, ContainsSubstring("cannot write '" + path + "'"));

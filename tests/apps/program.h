@@ -22,8 +22,8 @@ struct Run {
 inline Run run(const std::string& command_line) {
   const TemporaryFolder folder;
   const std::string out = folder / "out", err = folder / "err";
-  const int status = std::system(
-      ("exec >'" + out + "' 2>'" + err + "'; '" MINI_APPS "'/" + command_line).c_str());
+  const int status =
+      std::system(("exec >'" + out + "' 2>'" + err + "'; '" MINI_APPS "'/" + command_line).c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
 }
 

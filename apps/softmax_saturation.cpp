@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// The lesson's opening: what a softmax makes of given scores, raw and divided by a number.
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include "app.h"
+#include "mini/attention.h"
+#include "mini/diagnostics.h"
+
+namespace {
+
+struct Options {
+  std::vector<double> scores = {10, 20, 30};
+  double divisor = 10;
+};
+
+// One row of weights and what can be read off it.
+struct Row {
+  explicit Row(const at::Tensor& weights_)
+      : weights(weights_),
+        slopes(mini::slope(weights)),
+        entropy(mini::entropy(weights).item<double>()),
+        entropy_share(mini::relative_entropy(weights).item<double>()),
+        peak(mini::peak(weights).item<double>()) {}
+
+  at::Tensor weights;  // (T)
+  at::Tensor slopes;   // (T)
+  double entropy, entropy_share, peak;
+};
+
+// The scores stand for keys of width 1 that a query of 1 meets: q k^T gives them back.
+Row weights_of(const at::Tensor& scores, double scale) {
+  const at::Tensor q = at::ones({1, 1}, scores.options()), k = scores.unsqueeze(-1);
+  const mini::AttentionSteps steps = mini::attention_steps(q, k, k, {.scale = scale});
+  if (!steps.scaled_scores.isfinite().all().item<bool>()) {
+    throw mini::UsageError("--scores over --divisor: expected finite quotients");
+  }
+  return Row(steps.weights[0]);
+}
+
+std::string numbers_text(const at::Tensor& row) {
+  std::string text;
+  for (int64_t i = 0; i < row.size(0); ++i) {
+    text += fmt::format("{:>9.4f}", row[i].item<double>());
+  }
+  return text;
+}
+
+std::string to_text(const Options& options, const Row& unscaled, const Row& scaled) {
+  const std::string divided = fmt::format("divided by {:g}", options.divisor);
+  std::string text = fmt::format("{:<22}", "scores");
+  for (const double score : options.scores) {
+    text += fmt::format("{:>9g}", score);
+  }
+  text += '\n';
+  for (const auto& [name, row] : {std::pair("unscaled", &unscaled), {divided.c_str(), &scaled}}) {
+    text += fmt::format("{:<22}{}\n", name, numbers_text(row->weights));
+    text += fmt::format("{:<22}{}\n", "  slope w (1 - w)", numbers_text(row->slopes));
+    text += fmt::format("  entropy {:.4f} nats, {:.0f} % of ln {}; peak {:.4f}\n", row->entropy,
+                        100 * row->entropy_share, options.scores.size(), row->peak);
+  }
+  return text;
+}
+
+mini::Json to_json(const Options& options, const Row& unscaled, const Row& scaled) {
+  mini::Json json = {{"scores", options.scores}, {"divisor", options.divisor}};
+  for (const auto& [name, row] :
+       {std::pair<std::string, const Row*>("unscaled", &unscaled), {"scaled", &scaled}}) {
+    json[name] = mini::to_json(row->weights);
+    json[name + "_slopes"] = mini::to_json(row->slopes);
+    json[name + "_entropy"] = row->entropy;
+    json[name + "_entropy_share"] = row->entropy_share;
+    json[name + "_peak"] = row->peak;
+  }
+  return json;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  mini::App app("softmax_saturation", "Softmax weights of given scores, raw and divided.");
+  app.add_option("--scores", options.scores, "The scores, separated by commas (10,20,30)")
+      ->delimiter(',')
+      ->check(mini::finite_number());
+  app.add_option("--divisor", options.divisor, "What the scores are divided by (10)")
+      ->check(mini::divisor());
+  return app.run(argc, argv, [&] {
+    const at::Tensor scores = torch::tensor(options.scores, at::kDouble);
+    const Row unscaled = weights_of(scores, 1.0);
+    const Row scaled = weights_of(scores, 1.0 / options.divisor);
+    const mini::Json json = to_json(options, unscaled, scaled);
+    return mini::Report{to_text(options, unscaled, scaled), json, mini::long_table(json)};
+  });
+}

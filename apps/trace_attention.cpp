@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+// Attention on explicit matrices, step by step, and the lesson's exercise: the same weights without
+// the division.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "app.h"
+#include "matrices.h"
+#include "mini/attention.h"
+#include "mini/diagnostics.h"
+
+namespace {
+
+struct Options {
+  std::string input;
+  std::optional<double> scale;
+  bool causal = false;
+};
+
+// Small enough to check by hand: sqrt(4) is 2, the scores are whole numbers, and the first three
+// columns of the output are the weights themselves.
+mini::AttentionMatrices worked_example() {
+  return {.q = torch::tensor({{{1., 0., 1., 0.}, {0., 2., 0., 0.}, {1., 1., 0., 2.}}}, at::kDouble),
+          .k = torch::tensor({{{1., 0., 1., 0.}, {0., 2., 0., 1.}, {1., 1., 0., 0.}}}, at::kDouble),
+          .v = torch::tensor({{{1., 0., 0., 2.}, {0., 1., 0., 4.}, {0., 0., 1., 6.}}}, at::kDouble),
+          .mask = std::nullopt};
+}
+
+struct Checks {
+  bool finite, shapes, rows_sum_to_one;
+  int64_t rows, empty_rows;  // all rows of weights, and those that see no key
+};
+
+struct Trace {
+  mini::AttentionMatrices in;
+  double scale;
+  bool causal;
+  mini::AttentionSteps steps;
+  at::Tensor unscaled_weights;  // the same, without the factor
+  Checks checks;
+};
+
+Checks check(const mini::AttentionMatrices& in, const mini::AttentionSteps& steps) {
+  std::vector<int64_t> scores_shape = in.q.sizes().vec(), output_shape = scores_shape;
+  scores_shape.back() = in.k.size(-2);
+  output_shape.back() = in.v.size(-1);
+  bool finite = true;
+  for (const at::Tensor& step : {steps.scores, steps.scaled_scores, steps.weights, steps.output}) {
+    finite = finite && step.isfinite().all().item<bool>();
+  }
+  const at::Tensor sums = steps.weights.sum(-1), empty = steps.weights.eq(0).all(-1);
+  return {.finite = finite,
+          .shapes = steps.scores.sizes() == scores_shape && steps.weights.sizes() == scores_shape &&
+                    steps.output.sizes() == output_shape,
+          .rows_sum_to_one = (sums - 1).abs().lt(1e-9).logical_or(empty).all().item<bool>(),
+          .rows = sums.numel(),
+          .empty_rows = empty.sum().item<int64_t>()};
+}
+
+Trace trace(const Options& options) {
+  const mini::AttentionMatrices in =
+      options.input.empty() ? worked_example() : mini::read_attention_matrices(options.input);
+  mini::AttentionOptions attention{
+      .mask = in.mask,
+      .scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(in.q.size(-1)))),
+      .causal = options.causal ? mini::Causal::kLowerRight : mini::Causal::kNone};
+  const mini::AttentionSteps steps = mini::attention_steps(in.q, in.k, in.v, attention);
+  const double scale = *attention.scale;
+  attention.scale = 1.0;
+  const at::Tensor unscaled = mini::attention_steps(in.q, in.k, in.v, attention).weights;
+  return {in, scale, options.causal, steps, unscaled, check(in, steps)};
+}
+
+std::string shape_text(const at::Tensor& t) {
+  return fmt::format("{}", fmt::join(t.sizes(), " x "));
+}
+
+std::string row_text(const at::Tensor& row) {
+  std::string text;
+  for (int64_t i = 0; i < row.size(0); ++i) {
+    text += fmt::format("{:>9.4f}", row[i].item<double>());
+  }
+  return text;
+}
+
+// Matrices that share their number of rows, side by side; one after the other in a batch.
+std::string matrices_text(const std::vector<at::Tensor>& matrices) {
+  std::string text;
+  if (matrices[0].dim() == 3) {
+    for (int64_t b = 0; b < matrices[0].size(0); ++b) {
+      std::vector<at::Tensor> of_batch;
+      for (const at::Tensor& m : matrices) {
+        of_batch.push_back(m[b]);
+      }
+      text += matrices[0].size(0) > 1 ? fmt::format("  batch {}\n", b) : "";
+      text += matrices_text(of_batch);
+    }
+    return text;
+  }
+  for (int64_t i = 0; i < matrices[0].size(0); ++i) {
+    for (const at::Tensor& m : matrices) {
+      text += (text.empty() || text.back() == '\n' ? "" : "    ") + row_text(m[i]);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string step_text(const std::string& name, const at::Tensor& step) {
+  return fmt::format("{}: {}\n{}\n", name, shape_text(step), matrices_text({step}));
+}
+
+std::string checks_text(const Checks& checks) {
+  const auto answer = [](bool holds) { return holds ? "yes" : "NO"; };
+  std::string text =
+      fmt::format("finite values: {}\nexpected shapes: {}\nrows sum to one: {}",
+                  answer(checks.finite), answer(checks.shapes), answer(checks.rows_sum_to_one));
+  if (checks.empty_rows > 0) {
+    text += fmt::format(", but for {} of {} that see no key and sum to 0", checks.empty_rows,
+                        checks.rows);
+  }
+  return text + "\n\n";
+}
+
+// What dividing did to the peaks: the lesson's question, answered from the numbers.
+std::string exercise_text(const Trace& t) {
+  const at::Tensor without = mini::peak(t.unscaled_weights), with = mini::peak(t.steps.weights);
+  const int64_t sharper = without.gt(with).sum().item<int64_t>();
+  const size_t width = static_cast<size_t>(9 * t.steps.weights.size(-1));
+  std::string text = "The exercise: weights without and with the factor\n";
+  text += fmt::format("{:>{}}    {:>{}}\n", "without", width, "with", width);
+  text += matrices_text({t.unscaled_weights, t.steps.weights});
+  text += "\npeak of each row, without and with\n";
+  text += matrices_text({without.unsqueeze(-1), with.unsqueeze(-1)});
+  text += fmt::format(
+      "\nWithout the factor the peak is higher in {} of {} rows: {:.4f} instead of {:.4f} on "
+      "average.\n",
+      sharper, without.numel(), without.mean().item<double>(), with.mean().item<double>());
+  return text;
+}
+
+std::string to_text(const Trace& t) {
+  std::string text = "Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V\n\n";
+  text += step_text("Q", t.in.q) + step_text("K", t.in.k) + step_text("V", t.in.v);
+  text += step_text("scores = Q K^T", t.steps.scores);
+  text += step_text(fmt::format("scaled scores = {:.4f} scores", t.scale), t.steps.scaled_scores);
+  const char* masked = t.in.mask && t.causal ? " + mask, causal"
+                       : t.in.mask           ? " + mask"
+                       : t.causal            ? ", causal"
+                                             : "";
+  text += step_text(fmt::format("weights = softmax(scaled scores{})", masked), t.steps.weights);
+  text += step_text("output = weights V", t.steps.output);
+  return text + checks_text(t.checks) + exercise_text(t);
+}
+
+mini::Json to_json(const Trace& t) {
+  mini::Json json;
+  mini::Json shapes;
+  const auto add = [&](const char* name, const at::Tensor& tensor) {
+    json[name] = mini::to_json(tensor);
+    shapes[name] = tensor.sizes().vec();
+  };
+  add("q", t.in.q);
+  add("k", t.in.k);
+  add("v", t.in.v);
+  if (t.in.mask) {
+    add("mask", *t.in.mask);
+  }
+  json["scale"] = t.scale;
+  json["causal"] = t.causal;
+  add("scores", t.steps.scores);
+  add("scaled_scores", t.steps.scaled_scores);
+  add("weights", t.steps.weights);
+  add("output", t.steps.output);
+  add("peaks", mini::peak(t.steps.weights));
+  add("unscaled_weights", t.unscaled_weights);
+  add("unscaled_peaks", mini::peak(t.unscaled_weights));
+  json["shapes"] = shapes;
+  json["checks"] = {{"finite", t.checks.finite},
+                    {"shapes", t.checks.shapes},
+                    {"rows_sum_to_one", t.checks.rows_sum_to_one}};
+  return json;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  mini::App app("trace_attention",
+                "Attention on explicit matrices, step by step: the built-in example, or a file's.");
+  app.add_option("--input", options.input,
+                 "JSON file with q, k and v, lists of rows or lists of those, and perhaps mask")
+      ->type_name("FILE");
+  app.add_option("--scale", options.scale, "Factor on the scores (1 / sqrt(d_k))")
+      ->check(mini::finite_number());
+  app.add_flag("--causal", options.causal, "Hide every key to the right of its query");
+  return app.run(argc, argv, [&] {
+    const Trace t = trace(options);
+    const mini::Json json = to_json(t);
+    const bool sound = t.checks.finite && t.checks.shapes && t.checks.rows_sum_to_one;
+    return mini::Report{to_text(t), json, mini::long_table(json),
+                        sound ? "" : "a check failed: see the output"};
+  });
+}
