@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "app.h"
+#include "lesson.h"
 #include "mini/attention.h"
 #include "mini/diagnostics.h"
 #include "mini/head.h"
@@ -138,7 +139,7 @@ std::string to_text(const Options& options, const Comparison& c) {
     text += fmt::format("{} weights: smallest {:.2f}, largest {:.2f}\n", name, grid->smallest(),
                         grid->largest());
   }
-  return text + '\n' + conclusion(c);
+  return text + '\n' + conclusion(c) + mini::slope_sentence(c.unscaled.weights, c.scaled.weights);
 }
 
 mini::Json to_json(const Options& options, const Comparison& c) {

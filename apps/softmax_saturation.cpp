@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The lesson's opening: what a softmax makes of given scores, raw and divided by a number.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include "app.h"
@@ -38,24 +39,17 @@ Row weights_of(const at::Tensor& scores, double scale) {
   return Row(steps.weights[0]);
 }
 
-std::string numbers_text(const at::Tensor& row) {
-  std::string text;
-  for (int64_t i = 0; i < row.size(0); ++i) {
-    text += fmt::format("{:>9.4f}", row[i].item<double>());
-  }
-  return text;
+std::vector<double> numbers(const at::Tensor& row) {
+  return {row.const_data_ptr<double>(), row.const_data_ptr<double>() + row.numel()};
 }
 
 std::string to_text(const Options& options, const Row& unscaled, const Row& scaled) {
   const std::string divided = fmt::format("divided by {:g}", options.divisor);
-  std::string text = fmt::format("{:<22}", "scores");
-  for (const double score : options.scores) {
-    text += fmt::format("{:>9g}", score);
-  }
-  text += '\n';
+  std::string text = fmt::format("{:<22} {:>8g}\n", "scores", fmt::join(options.scores, " "));
   for (const auto& [name, row] : {std::pair("unscaled", &unscaled), {divided.c_str(), &scaled}}) {
-    text += fmt::format("{:<22}{}\n", name, numbers_text(row->weights));
-    text += fmt::format("{:<22}{}\n", "  slope w (1 - w)", numbers_text(row->slopes));
+    text += fmt::format("{:<22} {:>8.4f}\n", name, fmt::join(numbers(row->weights), " "));
+    text +=
+        fmt::format("{:<22} {:>8.1e}\n", "  slope w (1 - w)", fmt::join(numbers(row->slopes), " "));
     text += fmt::format("  entropy {:.4f} nats, {:.0f} % of ln {}; peak {:.4f}\n", row->entropy,
                         100 * row->entropy_share, options.scores.size(), row->peak);
   }

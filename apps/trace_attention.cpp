@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "app.h"
+#include "lesson.h"
 #include "matrices.h"
 #include "mini/attention.h"
 #include "mini/diagnostics.h"
@@ -139,7 +140,7 @@ std::string exercise_text(const Trace& t) {
       "\nWithout the factor the peak is higher in {} of {} rows: {:.4f} instead of {:.4f} on "
       "average.\n",
       sharper, without.numel(), without.mean().item<double>(), with.mean().item<double>());
-  return text;
+  return text + mini::slope_sentence(t.unscaled_weights, t.steps.weights);
 }
 
 std::string to_text(const Trace& t) {

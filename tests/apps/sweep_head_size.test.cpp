@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include <cmath>
+
+#include "../support.h"
+#include "program.h"
+
+using namespace mini::test;
+using nlohmann::json;
+
+TEST_CASE("the spread of scores grows as the root of the head size", "[sweep_head_size]") {
+  const json j = run_json("sweep_head_size");
+  REQUIRE(j["sweep"].size() == 8);
+  CHECK(j["keys"] == 16);
+  CHECK(j["rows"] == 1000);
+  for (const json& row : j["sweep"]) {
+    INFO("head size " << row["head_size"]);
+    const double root = std::sqrt(row["head_size"].get<double>());
+    CHECK(std::abs(row["sqrt_head_size"].get<double>() - root) < 1e-12);
+    CHECK(std::abs(row["unscaled"]["spread"].get<double>() / root - 1) < 0.03);
+    CHECK(std::abs(row["scaled"]["spread"].get<double>() - 1) < 0.03);
+    CHECK(row["unscaled"]["peak"] > row["scaled"]["peak"]);
+    CHECK(row["unscaled"]["entropy"] < row["scaled"]["entropy"]);
+    const double share = row["scaled"]["entropy"].get<double>() / std::log(16.0);
+    CHECK(std::abs(row["scaled"]["entropy_share"].get<double>() - share) < 1e-5);
+  }
+  const json& at_32 = j["sweep"][2];
+  CHECK(at_32["head_size"] == 32);
+  CHECK(at_32["scaled"]["slope"].get<double>() > 100 * at_32["unscaled"]["slope"].get<double>());
+}
+
+TEST_CASE("each option of sweep_head_size does what it says", "[sweep_head_size]") {
+  const std::string few = "sweep_head_size --head-sizes 4,64 --rows 50";
+  const json usual = run_json(few);
+  CHECK(usual["sweep"].size() == 2);
+  CHECK(usual["sweep"][1]["head_size"] == 64);
+  CHECK(usual["rows"] == 50);
+  CHECK(run_json(few) == usual);
+  CHECK(run_json(few + " --seed 1")["sweep"] != usual["sweep"]);
+  const json two_keys = run_json(few + " --keys 2");
+  CHECK(two_keys["sweep"][0]["scaled"]["peak"] >= 0.5);
+  CHECK(run_json(few + " --keys 1")["sweep"][0]["scaled"]["entropy"] == 0.0);
+
+  const std::string csv = run(few + " --format csv").out;
+  CHECK_THAT(csv, ContainsSubstring("head_size,division,spread,peak,entropy,entropy_share,slope\n"
+                                    "4,none,"));
+  CHECK_THAT(csv, ContainsSubstring("\n64,sqrt(head_size),"));
+  const std::string text = run(few).out;
+  CHECK_THAT(text, ContainsSubstring("50 queries with 16 keys each"));
+  CHECK_THAT(text, ContainsSubstring("of sqrt(head size)"));
+}
+
+TEST_CASE("sweep_head_size explains wrong usage in one line", "[sweep_head_size]") {
+  for (const std::string arguments :
+       {"--head-sizes 0", "--head-sizes 8,-8", "--head-sizes 8,x", "--keys 0", "--rows -1"}) {
+    INFO(arguments);
+    const Run failed = run("sweep_head_size " + arguments);
+    CHECK(failed.status == 2);
+    CHECK(is_one_line(failed.err));
+    CHECK_THAT(failed.err, ContainsSubstring("expected a whole number above 0, got "));
+  }
+}
