@@ -1,0 +1,46 @@
+# Builds and runs train_head.cpp as a consumer would, and looks at what was installed.
+#   cmake -DHOW=installed|subdirectory -DSOURCE=... -DBUILD=... -DWORK=... -DTorch_DIR=... -P consume.cmake
+cmake_minimum_required(VERSION 3.25)
+
+function(run)
+  execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+file(REMOVE_RECURSE "${WORK}")
+file(MAKE_DIRECTORY "${WORK}")
+set(options -G Ninja -DCMAKE_BUILD_TYPE=Release "-DTorch_DIR=${Torch_DIR}")
+
+if(HOW STREQUAL "installed")
+  run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/first place" )
+  # What is installed may be moved, and knows nothing of the machine it was built on.
+  file(RENAME "${WORK}/first place" "${WORK}/second place")
+  file(GLOB_RECURSE config "${WORK}/second place/*.cmake")
+  if(NOT config)
+    message(FATAL_ERROR "no CMake files were installed")
+  endif()
+  foreach(file IN LISTS config)
+    file(READ "${file}" text)
+    foreach(path "${SOURCE}" "${BUILD}" "${WORK}" "${Torch_DIR}")
+      string(FIND "${text}" "${path}" found)
+      if(NOT found EQUAL -1)
+        message(FATAL_ERROR "${file} names ${path}")
+      endif()
+    endforeach()
+    string(REGEX MATCH "[\" ;](/usr|/home|/root|/opt|/tmp)/[^\";]*" absolute "${text}")
+    if(absolute)
+      message(FATAL_ERROR "${file} holds an absolute path: ${absolute}")
+    endif()
+  endforeach()
+  list(APPEND options "-DCMAKE_PREFIX_PATH=${WORK}/second place")
+else()
+  list(APPEND options "-DMINI_SOURCE=${SOURCE}")
+endif()
+
+run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/${HOW}" -B "${WORK}/build" ${options})
+run("${CMAKE_COMMAND}" --build "${WORK}/build" --target train_head)
+execute_process(COMMAND "${WORK}/build/train_head"
+  OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY COMMAND_ECHO STDOUT)
+message(STATUS "${output}")
+if(NOT output MATCHES "step 0: loss 0\\.[0-9]+\nstep 50: loss [0-9.]+\nstep 100: loss 0\\.00")
+  message(FATAL_ERROR "train_head did not learn")
+endif()

@@ -1,0 +1,37 @@
+# What our public headers bring with them, from the compiler's own lists.
+#   cmake -DCOMPILER=... -DINCLUDES=a|b|c -DHEADERS=... -DWORK=... -P headers.cmake
+cmake_minimum_required(VERSION 3.25)
+
+string(REPLACE "|" ";" INCLUDES "${INCLUDES}")
+list(TRANSFORM INCLUDES PREPEND "-I")
+
+function(preprocess result text)
+  file(WRITE "${WORK}/probe.cpp" "${text}")
+  execute_process(COMMAND "${COMPILER}" -std=c++20 ${INCLUDES} ${ARGN} "${WORK}/probe.cpp"
+    OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+  set(${result} "${output}" PARENT_SCOPE)
+endfunction()
+
+# attention.h costs its users 2 s of compile time, not the 10 s of modules or the 16 s of all LibTorch.
+preprocess(dependencies "#include <mini/attention.h>\n" -M)
+string(REGEX MATCHALL "[^ \n\\]+" dependencies "${dependencies}")
+foreach(file IN LISTS dependencies)
+  if(file MATCHES "include/ATen/ATen\\.h$" OR
+     (file MATCHES "include/torch/" AND NOT file MATCHES "include/torch/headeronly/"))
+    message(FATAL_ERROR "mini/attention.h includes ${file}")
+  endif()
+endforeach()
+if(NOT dependencies MATCHES "ATen/core/Tensor\\.h")
+  message(FATAL_ERROR "the compiler listed no dependencies: ${dependencies}")
+endif()
+
+# Every macro of ours begins with MINI_.
+preprocess(before "#include <torch/torch.h>\n" -E -dM)
+preprocess(after "#include <torch/torch.h>\n#include <mini/mini.h>\n" -E -dM)
+string(REGEX MATCHALL "#define [A-Za-z0-9_]+" before "${before}")
+string(REGEX MATCHALL "#define [A-Za-z0-9_]+" after "${after}")
+list(REMOVE_ITEM after ${before})
+list(FILTER after EXCLUDE REGEX "#define MINI_")
+if(after)
+  message(FATAL_ERROR "mini/mini.h defines macros of foreign names: ${after}")
+endif()
