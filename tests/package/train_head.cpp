@@ -11,7 +11,7 @@ int main() {
   torch::nn::Sequential model(head, torch::nn::Linear(8, 1));
   torch::optim::AdamW optimizer(model->parameters(), /*lr=*/0.02);
 
-  const auto x = torch::randn({32, 6, 16});                                     // (B, T, C)
+  const auto x = torch::randn({32, 6, 16});                                 // (B, T, C)
   const auto target = x.narrow(-1, 0, 1).mean(1, true).expand({32, 6, 1});  // (B, T, 1)
   std::cout << head << '\n' << std::fixed << std::setprecision(3);
   for (int step = 0; step <= 100; ++step) {

@@ -1,0 +1,17 @@
+# The README quotes files and output as they are.
+#   cmake -DSOURCE=... -DCOMPARE_WEIGHTS=... -P readme.cmake
+cmake_minimum_required(VERSION 3.25)
+
+file(READ "${SOURCE}/README.md" readme)
+function(require_quoted what text)
+  string(FIND "${readme}" "${text}" found)
+  if(found EQUAL -1)
+    message(FATAL_ERROR "README.md does not quote ${what} as it is:\n${text}")
+  endif()
+endfunction()
+
+file(READ "${SOURCE}/tests/package/train_head.cpp" program)
+require_quoted("tests/package/train_head.cpp" "${program}")
+
+execute_process(COMMAND "${COMPARE_WEIGHTS}" OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+require_quoted("the output of compare_weights" "${output}")
