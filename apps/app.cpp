@@ -49,12 +49,12 @@ App::App(const std::string& name, const std::string& description) : CLI::App(des
       {"text", Format::kText}, {"json", Format::kJson}, {"csv", Format::kCsv}};
   add_option("--format", format_, "Form of the output: text, json or csv (text)")
       ->transform(CLI::Validator(
-          [](std::string& name) {
-            const auto format = formats.find(name);
+          [](std::string& text) {
+            const auto format = formats.find(text);
             if (format == formats.end()) {
-              return fmt::format("expected text, json or csv, got '{}'", name);
+              return fmt::format("expected text, json or csv, got '{}'", text);
             }
-            name = std::to_string(static_cast<int>(format->second));
+            text = std::to_string(static_cast<int>(format->second));
             return std::string();
           },
           ""))
