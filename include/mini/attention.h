@@ -60,7 +60,8 @@ struct AttentionPath {
 
 /// output = softmax(scale * q k^T + mask) v, row by row.
 ///
-/// q (..., Tq, d_k), k (..., Tk, d_k), v (..., Tk, d_v) -> (..., Tq, d_v), contiguous.
+/// q (..., Tq, d_k), k (..., Tk, d_k), v (..., Tk, d_v) -> (..., Tq, d_v), laid out in memory
+/// contiguously or, where d_v = d_k, as q is.
 /// Leading dimensions are equal; none is broadcast. Any strides; B, Tq and Tk may be 0.
 ///
 /// float32, float64, bfloat16 or float16, the same for q, k and v; half types are computed in
