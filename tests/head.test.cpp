@@ -116,6 +116,12 @@ TEST_CASE("a seeded head has the same weights whenever it is built", "[head]") {
       CHECK_THAT(weight, Equals(linear->weight));
     }
   }
+  SECTION("its projections know their sizes, as those without a seed do") {
+    for (const torch::nn::Linear& linear : {first->query, first->key, first->value}) {
+      CHECK(linear->options.in_features() == 128);
+      CHECK(linear->options.out_features() == 32);
+    }
+  }
   SECTION("the number of threads does not matter") {
     const int before = at::get_num_threads();
     at::set_num_threads(3);
