@@ -40,6 +40,7 @@ struct Grid {
   double smallest() const { return weights.min().item<double>(); }
   double largest() const { return weights.max().item<double>(); }
   double mean_entropy() const { return entropies.mean().item<double>(); }
+  double mean_peak() const { return peaks.mean().item<double>(); }
 
   at::Tensor weights;         // (T, T)
   at::Tensor row_sums;        // (T)
@@ -51,7 +52,9 @@ struct Grid {
 struct Comparison {
   at::Tensor scores;  // (1, T, T)
   double scale;
+  double spread;  // of all scores
   Grid unscaled, scaled;
+  mini::MedianSlopes slopes;
 };
 
 Comparison compare(const Options& options) {
@@ -67,7 +70,13 @@ Comparison compare(const Options& options) {
   const auto causal = options.causal ? mini::Causal::kLowerRight : mini::Causal::kNone;
   const auto unscaled = mini::attention_steps(q, k, v, {.scale = 1.0, .causal = causal});
   const auto scaled = mini::attention_steps(q, k, v, {.scale = scale, .causal = causal});
-  return {unscaled.scores, scale, Grid(unscaled.weights[0]), Grid(scaled.weights[0])};
+  const auto even = mini::attention_steps(q, k, v, {.scale = 0.0, .causal = causal});
+  return {unscaled.scores,
+          scale,
+          mini::spread(unscaled.scores.flatten()).item<double>(),
+          Grid(unscaled.weights[0]),
+          Grid(scaled.weights[0]),
+          mini::median_slopes(unscaled.weights, scaled.weights, even.weights)};
 }
 
 // "0.43 0.25 0.30 0.03": the numbers of a row as the lesson prints them.
@@ -114,14 +123,13 @@ std::string measures_text(const Grid& unscaled, const Grid& scaled) {
 
 // The one line that says what to see, as far as the numbers support it.
 std::string conclusion(const Comparison& c) {
-  const double even = std::log(static_cast<double>(c.scaled.weights.size(0)));
   const double gain = c.scaled.mean_entropy() - c.unscaled.mean_entropy();
   const char* change = gain > 1e-6 ? "closer to even" : gain < -1e-6 ? "sharper" : "just as even";
   return fmt::format(
-      "What to see: times {:.4f} the weights are {}: mean entropy {:.2f} of at most {:.2f} nats\n"
-      "instead of {:.2f}, largest weight {:.2f} instead of {:.2f}.\n",
-      c.scale, change, c.scaled.mean_entropy(), even, c.unscaled.mean_entropy(), c.scaled.largest(),
-      c.unscaled.largest());
+      "What to see: times {:.4f} the weights are {}: mean entropy {:.2f} nats instead of {:.2f},\n"
+      "mean peak {:.2f} instead of {:.2f}.\n",
+      c.scale, change, c.scaled.mean_entropy(), c.unscaled.mean_entropy(), c.scaled.mean_peak(),
+      c.unscaled.mean_peak());
 }
 
 std::string to_text(const Options& options, const Comparison& c) {
@@ -130,6 +138,8 @@ std::string to_text(const Options& options, const Comparison& c) {
   std::string text =
       fmt::format("{} tokens of width {}, one head of size {}, seed {}{}\n\n", T, options.n_embd,
                   options.head_size, options.seed, options.causal ? ", causal" : "");
+  text += fmt::format("x: (1, {0}, {1}) -> query, key, value: (1, {0}, {2})\n", T, options.n_embd,
+                      options.head_size);
   text += fmt::format("scores shape: ({})\n", fmt::join(c.scores.sizes(), ", "));
   text += fmt::format("row {}: {}\n", row, row_text(c.scores[0][row]));
   text += fmt::format("scale factor: {:.4f}\n\n", c.scale);
@@ -139,7 +149,9 @@ std::string to_text(const Options& options, const Comparison& c) {
     text += fmt::format("{} weights: smallest {:.2f}, largest {:.2f}\n", name, grid->smallest(),
                         grid->largest());
   }
-  return text + '\n' + conclusion(c) + mini::slope_sentence(c.unscaled.weights, c.scaled.weights);
+  text += fmt::format("spread of the scores: {:.2f} unscaled, {:.2f} scaled\n", c.spread,
+                      c.spread * std::abs(c.scale));
+  return text + '\n' + conclusion(c) + mini::slope_sentence(c.slopes);
 }
 
 mini::Json to_json(const Options& options, const Comparison& c) {
@@ -150,7 +162,8 @@ mini::Json to_json(const Options& options, const Comparison& c) {
                      {"causal", options.causal},
                      {"scores_shape", c.scores.sizes().vec()},
                      {"scale", c.scale},
-                     {"scores", mini::to_json(c.scores[0])}};
+                     {"scores", mini::to_json(c.scores[0])},
+                     {"scores_spread", c.spread}};
   for (const auto& [name, grid] :
        {std::pair<std::string, const Grid*>("unscaled", &c.unscaled), {"scaled", &c.scaled}}) {
     json[name + "_weights"] = mini::to_json(grid->weights);
@@ -160,7 +173,12 @@ mini::Json to_json(const Options& options, const Comparison& c) {
     json[name + "_entropy_shares"] = mini::to_json(grid->entropy_shares);
     json[name + "_smallest"] = grid->smallest();
     json[name + "_largest"] = grid->largest();
+    json[name + "_mean_entropy"] = grid->mean_entropy();
+    json[name + "_mean_peak"] = grid->mean_peak();
   }
+  json["unscaled_median_slope"] = c.slopes.unscaled;
+  json["scaled_median_slope"] = c.slopes.scaled;
+  json["even_median_slope"] = c.slopes.even;
   return json;
 }
 
@@ -182,6 +200,7 @@ int main(int argc, char** argv) {
   app.add_option("--scale", options.scale, "Factor on the scores (1 / sqrt(head size))")
       ->check(mini::finite_number());
   app.add_flag("--causal", options.causal, "Hide every key to the right of its query");
+  app.footer("Example: compare_weights --head-size 512, where the unscaled softmax sleeps.");
   return app.run(argc, argv, [&] {
     const Comparison comparison = compare(options);
     mini::Report report;

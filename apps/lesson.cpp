@@ -4,18 +4,41 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "mini/diagnostics.h"
 
 namespace mini {
 
-std::string slope_sentence(const at::Tensor& unscaled_weights, const at::Tensor& scaled_weights) {
-  const double unscaled = slope(unscaled_weights).median().item<double>();
-  const double scaled = slope(scaled_weights).median().item<double>();
+MedianSlopes median_slopes(const at::Tensor& unscaled_weights, const at::Tensor& scaled_weights,
+                           const at::Tensor& even_weights) {
+  const at::Tensor visible = even_weights.gt(0);
+  const at::Tensor has_choice = visible.logical_and(visible.sum(-1, /*keepdim=*/true).gt(1));
+  const auto median = [&](const at::Tensor& weights) {
+    const at::Tensor slopes = slope(weights).masked_select(has_choice);
+    return slopes.numel() == 0 ? NAN : slopes.median().item<double>();
+  };
+  return {median(unscaled_weights), median(scaled_weights), median(even_weights)};
+}
+
+std::string slope_sentence(const MedianSlopes& slopes) {
+  if (std::isnan(slopes.even)) {
+    return "No row sees two keys or more, so no weight has a choice.\n";
+  }
+  const auto asleep = [&](double slope) { return slope < 0.01 * slopes.even; };
+  const char* verdict =
+      asleep(slopes.unscaled) && asleep(slopes.scaled)
+          ? "With the factor or without, most weights hardly follow their scores: both softmaxes "
+            "sleep."
+      : asleep(slopes.unscaled) ? "Unscaled, most weights hardly follow their scores: that softmax "
+                                  "sleeps, the scaled one not."
+      : asleep(slopes.scaled)   ? "Scaled, most weights hardly follow their scores: that softmax "
+                                  "sleeps, the unscaled one not."
+                                : "Both softmaxes are awake at these scores; sweep_head_size shows "
+                                "what puts one to sleep.";
   return fmt::format(
-      "Median slope w (1 - w) of a weight: {:.2g} unscaled, {:.2g} scaled{}\n", unscaled, scaled,
-      unscaled < 0.1 * scaled ? ": unscaled, most weights hardly follow their scores."
-                              : ".\nThese scores are too small to put the softmax to sleep; "
-                                "sweep_head_size shows where it does.");
+      "Median slope w (1 - w): {:.2g} unscaled, {:.2g} scaled, {:.2g} if all were even.\n{}\n",
+      slopes.unscaled, slopes.scaled, slopes.even, verdict);
 }
 
 }  // namespace mini

@@ -8,8 +8,20 @@
 
 namespace mini {
 
-/// The lesson says that an unscaled softmax leaves very small gradients for most entries. One
-/// sentence, ending in a newline, on whether these weights show it: the median slopes of both.
-std::string slope_sentence(const at::Tensor& unscaled_weights, const at::Tensor& scaled_weights);
+/// Median slopes of the weights that have a choice: visible ones, in rows that see at least two
+/// keys.
+struct MedianSlopes {
+  double unscaled, scaled;
+  double even;  ///< where all the keys of a row weigh the same
+};
+
+/// The weights are (..., Tq, Tk). `even_weights` are those of the same call with a scale of 0: they
+/// tell what is visible. NaN where no weight has a choice.
+MedianSlopes median_slopes(const at::Tensor& unscaled_weights, const at::Tensor& scaled_weights,
+                           const at::Tensor& even_weights);
+
+/// The lesson says that an unscaled softmax leaves very small gradients for most entries: two lines
+/// on whether these weights show it.
+std::string slope_sentence(const MedianSlopes& slopes);
 
 }  // namespace mini

@@ -83,8 +83,11 @@ void append_values(Table& table, const std::string& name, const Json& value,
     }
   } else {
     std::vector<Json> row = {name};
-    row.resize(1 + kMaxIndices - indices.size(), nullptr);
+    // batch and row are left out for what is no batch and no row; one index alone is a row.
+    const size_t before = indices.size() == 1 ? 1 : kMaxIndices - indices.size();
+    row.resize(1 + before, nullptr);
     row.insert(row.end(), indices.begin(), indices.end());
+    row.resize(1 + kMaxIndices, nullptr);
     row.push_back(value);
     table.rows.push_back(std::move(row));
   }
@@ -106,7 +109,8 @@ void write_report(const Report& report, Format format,
 
 Json to_json(const at::Tensor& tensor) {
   if (tensor.dim() == 0) {
-    return tensor.item<double>();
+    return tensor.scalar_type() == at::kBool ? Json(tensor.item<bool>())
+                                             : Json(tensor.item<double>());
   }
   Json list = Json::array();
   for (int64_t i = 0; i < tensor.size(0); ++i) {

@@ -36,7 +36,7 @@ enum class Format { kText, kJson, kCsv };
 void write_report(const Report& report, Format format,
                   const std::optional<std::filesystem::path>& path);
 
-/// A tensor of any number of dimensions as nested lists of numbers.
+/// A tensor of any number of dimensions as nested lists of numbers or truth values.
 Json to_json(const at::Tensor& tensor);
 
 /// Every number, string and truth value in a JSON object on a line of its own: its name (dotted

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "app.h"
+#include "lesson.h"
 #include "mini/attention.h"
 #include "mini/diagnostics.h"
 
@@ -43,17 +44,18 @@ std::vector<double> numbers(const at::Tensor& row) {
   return {row.const_data_ptr<double>(), row.const_data_ptr<double>() + row.numel()};
 }
 
-std::string to_text(const Options& options, const Row& unscaled, const Row& scaled) {
+std::string to_text(const Options& options, const Row& unscaled, const Row& scaled,
+                    const mini::MedianSlopes& slopes) {
   const std::string divided = fmt::format("divided by {:g}", options.divisor);
   std::string text = fmt::format("{:<22} {:>8g}\n", "scores", fmt::join(options.scores, " "));
   for (const auto& [name, row] : {std::pair("unscaled", &unscaled), {divided.c_str(), &scaled}}) {
     text += fmt::format("{:<22} {:>8.4f}\n", name, fmt::join(numbers(row->weights), " "));
     text +=
         fmt::format("{:<22} {:>8.1e}\n", "  slope w (1 - w)", fmt::join(numbers(row->slopes), " "));
-    text += fmt::format("  entropy {:.4f} nats, {:.0f} % of ln {}; peak {:.4f}\n", row->entropy,
+    text += fmt::format("  entropy {:.4f} nats, {:.1f} % of ln {}; peak {:.4f}\n", row->entropy,
                         100 * row->entropy_share, options.scores.size(), row->peak);
   }
-  return text;
+  return text + '\n' + mini::slope_sentence(slopes);
 }
 
 mini::Json to_json(const Options& options, const Row& unscaled, const Row& scaled) {
@@ -79,11 +81,14 @@ int main(int argc, char** argv) {
       ->check(mini::finite_number());
   app.add_option("--divisor", options.divisor, "What the scores are divided by (10)")
       ->check(mini::divisor());
+  app.footer("Example: softmax_saturation --scores 10,20,30 --divisor 20");
   return app.run(argc, argv, [&] {
     const at::Tensor scores = torch::tensor(options.scores, at::kDouble);
     const Row unscaled = weights_of(scores, 1.0);
     const Row scaled = weights_of(scores, 1.0 / options.divisor);
     const mini::Json json = to_json(options, unscaled, scaled);
-    return mini::Report{to_text(options, unscaled, scaled), json, mini::long_table(json)};
+    const mini::MedianSlopes slopes =
+        mini::median_slopes(unscaled.weights, scaled.weights, weights_of(scores, 0.0).weights);
+    return mini::Report{to_text(options, unscaled, scaled, slopes), json, mini::long_table(json)};
   });
 }

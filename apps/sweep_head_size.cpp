@@ -84,6 +84,13 @@ std::string conclusion(const std::vector<Row>& rows) {
   const auto calm = range([](const Row& r) { return r.scaled.spread; });
   const auto calm_slope = range([](const Row& r) { return r.scaled.slope; });
   const auto off = range([](const Row& r) { return std::abs(r.unscaled.spread / r.root() - 1); });
+  if (rows.size() == 1) {
+    return fmt::format(
+        "Unscaled, the scores spread by {:.2f}, {:.1f} % off sqrt(head size), and half of all "
+        "weights\n"
+        "have a slope of at most {:.1e}; divided, the spread is {:.2f} and that slope {:.1e}.\n",
+        raw.first, 100 * off.second, raw_slope.first, calm.first, calm_slope.first);
+  }
   return fmt::format(
       "Unscaled, the scores spread from {:.2f} to {:.2f}, within {:.1f} % of sqrt(head size), and\n"
       "half of all weights have a slope of at most {:.1e} to {:.1e}, by head size; divided, the\n"
@@ -157,11 +164,12 @@ int main(int argc, char** argv) {
       ->check(mini::positive_integer());
   app.add_option("--rows", options.rows, "Queries (1000)")->check(mini::positive_integer());
   app.add_option("--seed", options.seed, "Seed of the draws (42)")->check(mini::seed_number());
+  app.footer("Example: sweep_head_size --head-sizes 32,512 --keys 64");
   return app.run(argc, argv, [&] {
     const torch::NoGradGuard no_grad;
-    torch::manual_seed(options.seed);
     std::vector<Row> rows;
     for (const int64_t head_size : options.head_sizes) {
+      torch::manual_seed(options.seed);  // so that a row does not depend on those before it
       rows.push_back(measure(options, head_size));
     }
     return mini::Report{to_text(options, rows), to_json(options, rows), to_table(rows)};

@@ -38,9 +38,11 @@ struct Checks {
 struct Trace {
   mini::AttentionMatrices in;
   double scale;
+  bool scale_given;
   bool causal;
   mini::AttentionSteps steps;
   at::Tensor unscaled_weights;  // the same, without the factor
+  mini::MedianSlopes slopes;
   Checks checks;
 };
 
@@ -72,7 +74,16 @@ Trace trace(const Options& options) {
   const double scale = *attention.scale;
   attention.scale = 1.0;
   const at::Tensor unscaled = mini::attention_steps(in.q, in.k, in.v, attention).weights;
-  return {in, scale, options.causal, steps, unscaled, check(in, steps)};
+  attention.scale = 0.0;
+  const at::Tensor even = mini::attention_steps(in.q, in.k, in.v, attention).weights;
+  return {in,
+          scale,
+          options.scale.has_value(),
+          options.causal,
+          steps,
+          unscaled,
+          mini::median_slopes(unscaled, steps.weights, even),
+          check(in, steps)};
 }
 
 std::string shape_text(const at::Tensor& t) {
@@ -128,6 +139,10 @@ std::string checks_text(const Checks& checks) {
 
 // What dividing did to the peaks: the lesson's question, answered from the numbers.
 std::string exercise_text(const Trace& t) {
+  if (t.scale == 1.0) {
+    return "The factor is 1: there is nothing to compare it with. Leave --scale out for the "
+           "exercise.\n";
+  }
   const at::Tensor without = mini::peak(t.unscaled_weights), with = mini::peak(t.steps.weights);
   const int64_t sharper = without.gt(with).sum().item<int64_t>();
   const size_t width = static_cast<size_t>(9 * t.steps.weights.size(-1));
@@ -140,18 +155,24 @@ std::string exercise_text(const Trace& t) {
       "\nWithout the factor the peak is higher in {} of {} rows: {:.4f} instead of {:.4f} on "
       "average.\n",
       sharper, without.numel(), without.mean().item<double>(), with.mean().item<double>());
-  return text + mini::slope_sentence(t.unscaled_weights, t.steps.weights);
+  return text + mini::slope_sentence(t.slopes);
 }
 
 std::string to_text(const Trace& t) {
-  std::string text = "Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V\n\n";
+  const int64_t d_k = t.in.q.size(-1);
+  std::string text = "Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V\n";
+  text += fmt::format("d_k = {}, 1 / sqrt(d_k) = {:.4f}{}\n\n", d_k,
+                      1.0 / std::sqrt(static_cast<double>(d_k)),
+                      t.scale_given ? fmt::format(", here replaced by {:.4f}", t.scale) : "");
   text += step_text("Q", t.in.q) + step_text("K", t.in.k) + step_text("V", t.in.v);
   text += step_text("scores = Q K^T", t.steps.scores);
   text += step_text(fmt::format("scaled scores = {:.4f} scores", t.scale), t.steps.scaled_scores);
-  const char* masked = t.in.mask && t.causal ? " + mask, causal"
-                       : t.in.mask           ? " + mask"
-                       : t.causal            ? ", causal"
-                                             : "";
+  const bool added = t.in.mask && t.in.mask->scalar_type() != at::kBool;
+  const std::string masked = fmt::format("{}{}",
+                                         added       ? " + mask"
+                                         : t.in.mask ? ", masked"
+                                                     : "",
+                                         t.causal ? ", causal" : "");
   text += step_text(fmt::format("weights = softmax(scaled scores{})", masked), t.steps.weights);
   text += step_text("output = weights V", t.steps.output);
   return text + checks_text(t.checks) + exercise_text(t);
@@ -179,6 +200,9 @@ mini::Json to_json(const Trace& t) {
   add("peaks", mini::peak(t.steps.weights));
   add("unscaled_weights", t.unscaled_weights);
   add("unscaled_peaks", mini::peak(t.unscaled_weights));
+  json["median_slope"] = t.slopes.scaled;
+  json["unscaled_median_slope"] = t.slopes.unscaled;
+  json["even_median_slope"] = t.slopes.even;
   json["shapes"] = shapes;
   json["checks"] = {{"finite", t.checks.finite},
                     {"shapes", t.checks.shapes},
@@ -198,6 +222,9 @@ int main(int argc, char** argv) {
   app.add_option("--scale", options.scale, "Factor on the scores (1 / sqrt(d_k))")
       ->check(mini::finite_number());
   app.add_flag("--causal", options.causal, "Hide every key to the right of its query");
+  app.footer(R"(Example of a file: {"q": [[1, 0], [0, 1]], "k": [[1, 0], [0, 1]], "v": [[1], [3]],
+                    "mask": [[true, false], [true, true]]}
+A mask of numbers is added to the scaled scores; "-inf" in it hides a key.)");
   return app.run(argc, argv, [&] {
     const Trace t = trace(options);
     const mini::Json json = to_json(t);

@@ -75,6 +75,17 @@ TEST_CASE("compare_weights measures its grids", "[compare_weights]") {
   CHECK_THAT(text, ContainsSubstring("unscaled weights: smallest 0.03, largest 0.52"));
   CHECK_THAT(text, ContainsSubstring("scaled weights: smallest 0.18, largest 0.31"));
   CHECK_THAT(text, ContainsSubstring("the weights are closer to even"));
+  CHECK_THAT(text, ContainsSubstring("x: (1, 4, 128) -> query, key, value: (1, 4, 32)"));
+  CHECK(std::abs(j["scores_spread"].get<double>() -
+                 tensor(j["scores"]).flatten().std().item<double>()) < 1e-5);
+  for (const std::string name : {"unscaled", "scaled"}) {
+    const at::Tensor w = tensor(j[name + "_weights"]);
+    CHECK(std::abs(j[name + "_median_slope"].get<double>() -
+                   (w * (1 - w)).median().item<double>()) < 1e-6);
+    CHECK(std::abs(j[name + "_mean_entropy"].get<double>() -
+                   tensor(j[name + "_entropies"]).mean().item<double>()) < 1e-6);
+  }
+  CHECK(j["even_median_slope"] == 0.1875);
 }
 
 TEST_CASE("each option of compare_weights does what it says", "[compare_weights]") {
@@ -115,6 +126,9 @@ TEST_CASE("each option of compare_weights does what it says", "[compare_weights]
     const json causal = run_json("compare_weights --causal");
     CHECK(causal["scaled_weights"][0] == json({1.0, 0.0, 0.0, 0.0}));
     CHECK(causal["unscaled_weights"][2][3] == 0.0);
+    CHECK(causal["even_median_slope"].get<double>() > 0.18);  // hidden weights do not count
+    CHECK_THAT(run("compare_weights --head-size 512").out,
+               ContainsSubstring("Unscaled, most weights hardly follow their scores"));
     CHECK_THAT(run("compare_weights --causal").out, ContainsSubstring("causal"));
   }
 }
@@ -123,7 +137,7 @@ TEST_CASE("compare_weights writes CSV as one value a line", "[compare_weights]")
   const std::string csv = run("compare_weights --format csv").out;
   CHECK_THAT(csv, ContainsSubstring("name,batch,row,column,value\n"));
   CHECK_THAT(csv, ContainsSubstring("\ntokens,,,,4\n"));
-  CHECK_THAT(csv, ContainsSubstring("\nscaled_row_sums,,,3,"));
+  CHECK_THAT(csv, ContainsSubstring("\nscaled_row_sums,,3,,"));
   const json j = run_json("compare_weights");
   CHECK_THAT(csv, ContainsSubstring("\nscores,,3,1," + j["scores"][3][1].dump() + "\n"));
 }

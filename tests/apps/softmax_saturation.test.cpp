@@ -33,6 +33,12 @@ TEST_CASE("softmax_saturation gives the lesson's opening", "[softmax_saturation]
   const std::string text = run("softmax_saturation").out;
   CHECK_THAT(text, ContainsSubstring("0.0000   0.0000   1.0000"));
   CHECK_THAT(text, ContainsSubstring("0.0900   0.2447   0.6652"));
+  CHECK_THAT(text, ContainsSubstring("Unscaled, most weights hardly follow their scores"));
+  CHECK_THAT(run("softmax_saturation --divisor 1").out, ContainsSubstring("both softmaxes sleep"));
+  CHECK_THAT(run("softmax_saturation --scores 1,2 --divisor 2").out,
+             ContainsSubstring("Both softmaxes are awake"));
+  CHECK_THAT(run("softmax_saturation --scores 1,2 --divisor 0.01").out,
+             ContainsSubstring("Scaled, most weights hardly follow"));
 }
 
 TEST_CASE("softmax_saturation takes any scores and divisor", "[softmax_saturation]") {
@@ -45,7 +51,7 @@ TEST_CASE("softmax_saturation takes any scores and divisor", "[softmax_saturatio
   check_close(run_json("softmax_saturation --divisor=-10")["scaled"], {0.6652, 0.2447, 0.0900},
               1e-4);
   CHECK_THAT(run("softmax_saturation --format csv").out,
-             ContainsSubstring("\ndivisor,,,,10.0\n") && ContainsSubstring("\nscaled,,,2,0.66524"));
+             ContainsSubstring("\ndivisor,,,,10.0\n") && ContainsSubstring("\nscaled,,2,,0.66524"));
 }
 
 TEST_CASE("softmax_saturation explains wrong usage in one line", "[softmax_saturation]") {

@@ -35,6 +35,9 @@ TEST_CASE("each option of sweep_head_size does what it says", "[sweep_head_size]
   CHECK(usual["sweep"][1]["head_size"] == 64);
   CHECK(usual["rows"] == 50);
   CHECK(run_json(few) == usual);
+  CHECK(run_json("sweep_head_size --head-sizes 64 --rows 50")["sweep"][0] == usual["sweep"][1]);
+  CHECK_THAT(run("sweep_head_size --head-sizes 64 --rows 50").out,
+             ContainsSubstring("Unscaled, the scores spread by "));
   CHECK(run_json(few + " --seed 1")["sweep"] != usual["sweep"]);
   const json two_keys = run_json(few + " --keys 2");
   CHECK(two_keys["sweep"][0]["scaled"]["peak"] >= 0.5);

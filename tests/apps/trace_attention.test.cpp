@@ -51,7 +51,8 @@ TEST_CASE("trace_attention's own example can be checked by hand", "[trace_attent
        {"Q: 1 x 3 x 4", "scores = Q K^T: 1 x 3 x 3", "scaled scores = 0.5000 scores: 1 x 3 x 3",
         "weights = softmax(scaled scores): 1 x 3 x 3", "output = weights V: 1 x 3 x 4",
         "finite values: yes", "expected shapes: yes", "rows sum to one: yes",
-        "the peak is higher in 3 of 3 rows", "Median slope"}) {
+        "the peak is higher in 3 of 3 rows", "d_k = 4, 1 / sqrt(d_k) = 0.5000",
+        "Both softmaxes are awake"}) {
     CHECK_THAT(text, ContainsSubstring(part));
   }
 }
@@ -74,13 +75,22 @@ TEST_CASE("trace_attention's options and mask reach attention", "[trace_attentio
   CHECK(trace_json(kTwoByTwo, "--causal")["weights"][0] == json({1.0, 0.0}));
   CHECK(trace_json(kTwoByTwo, "--causal")["unscaled_weights"][0] == json({1.0, 0.0}));
   CHECK_THAT(trace(kTwoByTwo, "--causal").out, ContainsSubstring("softmax(scaled scores, causal)"));
+  CHECK_THAT(trace(kTwoByTwo, "--scale 2").out, ContainsSubstring("here replaced by 2.0000"));
+  CHECK_THAT(trace(kTwoByTwo, "--scale 1").out, ContainsSubstring("The factor is 1"));
 
   const std::string open = kTwoByTwo.substr(0, kTwoByTwo.size() - 1);
   const json kept = trace_json(open + R"(, "mask": [[true, false], [false, false]]})");
   CHECK(kept["weights"] == json({{1.0, 0.0}, {0.0, 0.0}}));
   CHECK(kept["checks"]["rows_sum_to_one"] == true);
+  CHECK(kept["mask"] == json({{true, false}, {false, false}}));
+  CHECK(kept["median_slope"].is_null());  // no row sees two keys
   const json added = trace_json(open + R"(, "mask": [[0, "-inf"], [0, 1.5]]})");
   CHECK(added["weights"][0] == json({1.0, 0.0}));
+  const double w = added["weights"][1][0];  // the first row has no choice
+  CHECK(close(added["median_slope"], w * (1 - w)));
+  CHECK_THAT(trace(open + R"(, "mask": [[true, false], [false, true]]})").out,
+             ContainsSubstring("softmax(scaled scores, masked)") &&
+                 ContainsSubstring("no weight has a choice"));
   CHECK(close(added["weights"][1][1], 1 / (1 + std::exp(-std::sqrt(0.5) - 1.5))));
   CHECK_THAT(trace(open + R"(, "mask": [[true, true], [false, false]]})").out,
              ContainsSubstring("rows sum to one: yes, but for 1 of 2 that see no key"));
