@@ -5,4 +5,6 @@
 #include "mini/attention.h"
 #include "mini/head.h"
 
+#include "mini/state_dict.h"
+
 #include "mini/diagnostics.h"
