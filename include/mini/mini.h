@@ -6,5 +6,6 @@
 #include "mini/head.h"
 
 #include "mini/state_dict.h"
+#include "mini/safetensors.h"
 
 #include "mini/diagnostics.h"
