@@ -35,13 +35,10 @@ std::optional<int> named_descriptor(const fs::path& path) {
 }
 
 /// Follows symbolic links as open() would, but stops at a descriptor's name. The result may name
-/// a file that does not exist yet.
+/// a file that does not exist yet, or, after as many links as the kernel follows, still a link.
 fs::path follow_links(fs::path path) {
-  constexpr int kMaxLinks = 40;  // the kernel's own limit
-  const fs::path start = path;
-  for (int links = 0; fs::is_symlink(fs::symlink_status(path)) && !named_descriptor(path);
-       ++links) {
-    if (links == kMaxLinks) throw_error(start, ELOOP);
+  for (int links = 0; links < 40; ++links) {
+    if (!fs::is_symlink(fs::symlink_status(path)) || named_descriptor(path)) break;
     path = path.parent_path() / fs::read_symlink(path);
   }
   return path;

@@ -5,16 +5,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace mini::test {
 
@@ -61,6 +65,81 @@ inline void write_file(const std::filesystem::path& path, std::string_view bytes
   if (!stream.flush()) throw std::runtime_error("cannot write " + path.string());
 }
 
+/// A safetensors file put together by hand.
+inline std::string safetensors_file(std::string_view header, std::string_view data = "") {
+  std::string bytes(8, '\0');
+  for (unsigned i = 0; i < 8; ++i) bytes[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
+  return bytes.append(header).append(data);
+}
+
+/// `file` with one to three random faults: bits flipped, bytes replaced by ones that mean something
+/// in a header, pieces removed, doubled or cut off, numbers exchanged for awkward ones.
+inline std::string mutate(std::string file, std::mt19937& random) {
+  static const std::vector<std::string> kPieces = {"{",
+                                                   "}",
+                                                   "[",
+                                                   "]",
+                                                   ",",
+                                                   ":",
+                                                   "\"",
+                                                   "\\",
+                                                   "-",
+                                                   ".",
+                                                   "0",
+                                                   "9",
+                                                   " ",
+                                                   std::string(1, '\0'),
+                                                   "\xff",
+                                                   "-1",
+                                                   "2.5",
+                                                   "1e3",
+                                                   "null",
+                                                   "true",
+                                                   "9223372036854775807",
+                                                   "18446744073709551615",
+                                                   "4294967296",
+                                                   "F32",
+                                                   "BF16",
+                                                   "dtype",
+                                                   "shape",
+                                                   "data_offsets",
+                                                   "__metadata__",
+                                                   "\\u0000"};
+  const auto up_to = [&](std::size_t limit) {
+    return std::uniform_int_distribution<std::size_t>(0, limit)(random);
+  };
+  for (std::size_t faults = 1 + up_to(2); faults > 0 && !file.empty(); --faults) {
+    const std::size_t at = up_to(file.size() - 1);
+    const std::size_t length = std::min(1 + up_to(15), file.size() - at);
+    const std::string& piece = kPieces[up_to(kPieces.size() - 1)];
+    switch (up_to(6)) {
+      case 0:
+        file[at] = static_cast<char>(file[at] ^ 1 << up_to(7));
+        break;
+      case 1:
+        file.replace(at, 1, piece);
+        break;
+      case 2:
+        file.insert(at, piece);
+        break;
+      case 3:
+        file.erase(at, length);
+        break;
+      case 4:
+        file.insert(at, file, at, length);
+        break;
+      case 5:
+        file.resize(at);
+        break;
+      default: {
+        const std::size_t digit = file.find_first_of("0123456789", at);
+        if (digit != std::string::npos) file.replace(digit, 1, piece);
+      }
+    }
+  }
+  return file;
+}
+
 /// Runs `body` in a child process, for what would end or cripple this one, and returns what
 /// waitpid() says. A body that returns exits with 0, one that throws with 1.
 template <typename Body>
@@ -80,6 +159,16 @@ int in_child(Body body) {
   int status = 0;
   ::waitpid(child, &status, 0);
   return status;
+}
+
+/// The same without root's power to write anywhere (and so to do harm should the code be wrong).
+template <typename Body>
+int in_unprivileged_child(Body body) {
+  return in_child([&] {
+    constexpr uid_t kNobody = 65534;
+    if (::geteuid() == 0 && ::setuid(kNobody) != 0) throw std::runtime_error("setuid failed");
+    body();
+  });
 }
 
 }  // namespace mini::test

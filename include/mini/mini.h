@@ -5,4 +5,7 @@
 #include "mini/attention.h"
 #include "mini/head.h"
 
+#include "mini/safetensors.h"
+#include "mini/state_dict.h"
+
 #include "mini/diagnostics.h"

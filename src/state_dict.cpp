@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+#include "mini/state_dict.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+namespace mini {
+namespace {
+
+using TensorDict = torch::OrderedDict<std::string, at::Tensor>;
+
+/// One tensor of the module, however many names it has there, and what was given for it.
+struct Target {
+  std::string name;  // its first
+  at::Tensor tensor;
+  std::vector<const TensorDict::Item*> given = {};
+};
+
+/// Parameters and buffers as the module holds them, not detached.
+TensorDict registered_tensors(const torch::nn::Module& module) {
+  TensorDict tensors;
+  for (const auto& parameter : module.named_parameters()) {
+    tensors.insert(parameter.key(), parameter.value());
+  }
+  for (const auto& buffer : module.named_buffers()) {
+    if (buffer.value().defined()) tensors.insert(buffer.key(), buffer.value());
+  }
+  return tensors;
+}
+
+/// The module's tensors, and which of them a name of the caller's stands for.
+class Targets {
+ public:
+  Targets(const torch::nn::Module& module, const LoadStateDictOptions& options)
+      : options_(options) {
+    std::unordered_map<const c10::TensorImpl*, std::size_t> seen;
+    for (const auto& item : registered_tensors(module)) {
+      const at::Tensor& tensor = item.value();
+      const auto [place, is_new] = seen.emplace(tensor.unsafeGetTensorImpl(), targets_.size());
+      if (is_new) targets_.push_back({.name = item.key(), .tensor = tensor});
+      index_.emplace(item.key(), place->second);
+    }
+  }
+
+  /// Null if the module has no such tensor.
+  Target* find(std::string_view name) {
+    while (true) {
+      if (Target* target = find_exactly(std::string(name))) return target;
+      const auto prefix =
+          std::find_if(options_.prefixes.begin(), options_.prefixes.end(),
+                       [&](const std::string& p) { return !p.empty() && name.starts_with(p); });
+      if (prefix == options_.prefixes.end()) return nullptr;
+      name.remove_prefix(prefix->size());
+    }
+  }
+
+  std::vector<Target>& all() { return targets_; }
+
+ private:
+  Target* find_exactly(const std::string& name) {
+    auto found = index_.find(name);
+    if (found == index_.end()) {
+      const auto alias = options_.aliases.find(name);
+      if (alias != options_.aliases.end()) found = index_.find(alias->second);
+    }
+    return found == index_.end() ? nullptr : &targets_[found->second];
+  }
+
+  const LoadStateDictOptions& options_;
+  std::vector<Target> targets_;
+  std::unordered_map<std::string, std::size_t> index_;  // by every name
+};
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() != b.scalar_type() || !a.sizes().equals(b.sizes())) return false;
+  const auto bytes = [](const at::Tensor& tensor) {
+    return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().view(-1).view(at::kByte);
+  };
+  return at::equal(bytes(a), bytes(b));  // as bytes, so that NaN equals itself
+}
+
+/// What forbids copying `source` into `target`; "" if nothing does.
+std::string mismatch(const at::Tensor& target, const at::Tensor& source, bool convert_dtype) {
+  if (!source.defined()) return "undefined";
+  if (source.is_meta() || target.is_meta()) return "without memory (meta)";
+  if (!source.sizes().equals(target.sizes())) {
+    return c10::str("wrong shape, expected ", target.sizes(), ", got ", source.sizes());
+  }
+  if (source.scalar_type() == target.scalar_type()) return "";
+  if (!convert_dtype) {
+    return c10::str("wrong dtype, expected ", target.scalar_type(), ", got ", source.scalar_type());
+  }
+  if (!at::can_cast(source.scalar_type(), target.scalar_type())) {
+    return c10::str(source.scalar_type(), " cannot become ", target.scalar_type());
+  }
+  return "";
+}
+
+}  // namespace
+
+TensorDict state_dict(const torch::nn::Module& module,
+                      const std::map<std::string, std::string>& aliases) {
+  TensorDict tensors;
+  for (const auto& item : registered_tensors(module)) {
+    tensors.insert(item.key(), item.value().detach());
+  }
+  for (const auto& [alias, name] : aliases) {
+    const at::Tensor* tensor = tensors.find(name);
+    TORCH_CHECK(tensor != nullptr, "state_dict: alias '", alias, "' stands for '", name,
+                "', which the module does not have");
+    TORCH_CHECK(!tensors.contains(alias), "state_dict: alias '", alias,
+                "' is already a name of the module");
+    tensors.insert(alias, at::Tensor(*tensor));  // a copy: inserting moves the others
+  }
+  return tensors;
+}
+
+LoadStateDictResult load_state_dict(torch::nn::Module& module, const TensorDict& tensors,
+                                    const LoadStateDictOptions& options) {
+  const at::NoGradGuard no_grad;
+  LoadStateDictResult result;
+  std::vector<std::string> problems;
+
+  Targets targets(module, options);
+  for (const TensorDict::Item& item : tensors) {
+    const std::string& name = item.key();
+    const auto ignored = [&](const std::string& ending) { return name.ends_with(ending); };
+    if (std::any_of(options.ignored_endings.begin(), options.ignored_endings.end(), ignored)) {
+      continue;
+    }
+    if (Target* target = targets.find(name)) {
+      target->given.push_back(&item);
+    } else {
+      result.unexpected.push_back(name);
+      if (options.strict) problems.push_back("unexpected: " + name);
+    }
+  }
+
+  // First everything is checked and converted, so that no error can come between two copies.
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  for (const Target& target : targets.all()) {
+    if (target.given.empty()) {
+      result.missing.push_back(target.name);
+      if (options.strict) {
+        problems.push_back(c10::str("missing: ", target.name, " ", target.tensor.sizes()));
+      }
+      continue;
+    }
+    bool fits = true;
+    for (const TensorDict::Item* given : target.given) {
+      const std::string problem = mismatch(target.tensor, given->value(), options.convert_dtype);
+      if (!problem.empty()) problems.push_back(given->key() + ": " + problem);
+      fits = fits && problem.empty();
+    }
+    if (!fits) continue;
+    const TensorDict::Item& first = *target.given.front();
+    for (const TensorDict::Item* other : target.given) {
+      if (!same_bits(first.value(), other->value())) {
+        problems.push_back(first.key() + " and " + other->key() +
+                           ": one tensor in the module, given with two values");
+      }
+    }
+    copies.emplace_back(target.tensor, first.value().to(target.tensor.scalar_type()));
+  }
+
+  if (!problems.empty()) {
+    std::string list;
+    for (const std::string& problem : problems) list += "\n  " + problem;
+    TORCH_CHECK(false, "load_state_dict: the tensors do not fit the module:", list);
+  }
+  for (auto& [target, source] : copies) target.copy_(source);
+  return result;
+}
+
+}  // namespace mini

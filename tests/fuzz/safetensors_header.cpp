@@ -1,0 +1,59 @@
+// libFuzzer's target for the header parser: any bytes are refused or keep the reader's promises.
+// SPDX-License-Identifier: MIT
+#include "../../src/safetensors_header.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+using mini::detail::read_safetensors_header;
+using mini::detail::SafetensorsEntry;
+using mini::detail::SafetensorsHeader;
+using mini::detail::write_safetensors_header;
+
+namespace {
+
+void require(bool promise) {
+  if (!promise) std::abort();
+}
+
+bool same(const SafetensorsEntry& a, const SafetensorsEntry& b) {
+  return a.name == b.name && a.dtype == b.dtype && a.shape == b.shape && a.begin == b.begin &&
+         a.end == b.end;
+}
+
+/// The tensors tile the file after the header, and the header survives being written.
+void check_promises(const SafetensorsHeader& header, std::string_view file) {
+  std::uint64_t at = 0;
+  for (const SafetensorsEntry& entry : header.tensors) {
+    require(entry.begin == at && entry.end >= at);
+    at = entry.end;
+  }
+  require(header.data_begin + at == file.size());
+
+  const std::string written = write_safetensors_header(header);
+  const SafetensorsHeader again =
+      read_safetensors_header(written + std::string(file.substr(header.data_begin)));
+  require(again.metadata == header.metadata);
+  require(again.tensors.size() == header.tensors.size());
+  for (std::size_t i = 0; i < header.tensors.size(); ++i) {
+    require(same(again.tensors[i], header.tensors[i]));
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view file(reinterpret_cast<const char*>(data), size);
+  SafetensorsHeader header;
+  try {
+    header = read_safetensors_header(file);
+  } catch (const std::invalid_argument&) {
+    return 0;
+  }
+  check_promises(header, file);
+  return 0;
+}
