@@ -213,11 +213,19 @@ void run_forward(const Heads& heads, const at::Tensor& output, const at::Tensor&
 // Keys of one unit. Few heads are cut into parts, each with a dq of its own that is then summed:
 // how, depends on the shape alone, so the bits of the sum do not depend on the number of threads.
 int64_t keys_of_unit(int64_t key_heads, int64_t keys) {
-  constexpr int64_t kUnits = 16;     // to aim for
-  constexpr int64_t kFewest = 256;   // keys worth a unit
+  constexpr int64_t kUnits = 16;    // to aim for
+  constexpr int64_t kFewest = 256;  // keys worth a unit
   const int64_t parts = std::clamp(divide_up(kUnits, std::max<int64_t>(key_heads, 1)), int64_t{1},
                                    std::max<int64_t>(keys / kFewest, 1));
-  return divide_up(divide_up(keys, parts), 64) * 64;
+  return std::max<int64_t>(divide_up(divide_up(keys, parts), 64) * 64, 1);
+}
+
+// Keys that a unit takes at a time: their k, v, dk and dv stay in the second-level cache (half a
+// MiB) while all queries pass.
+int64_t keys_at_a_time(const kernels::Head& shape) {
+  constexpr int64_t kFloats = int64_t{1} << 17;
+  const int64_t floats_of_key = 2 * (shape.head_size + shape.value_size);
+  return std::max<int64_t>(kFloats / std::max<int64_t>(floats_of_key, 1) / 64, 1) * 64;
 }
 
 // dq += the sum of the partial ones.
@@ -267,7 +275,7 @@ void run_backward(const Heads& heads, const at::Tensor& d_output, const at::Tens
     return;
   }
 
-  const int64_t unit_keys = std::max<int64_t>(keys_of_unit(key_heads, shape.keys), 1);
+  const int64_t unit_keys = keys_of_unit(key_heads, shape.keys);
   const int64_t parts = std::max<int64_t>(divide_up(shape.keys, unit_keys), 1);
   at::Tensor more_dq;  // of the parts after the first
   if (parts > 1) {
@@ -286,8 +294,15 @@ void run_backward(const Heads& heads, const at::Tensor& d_output, const at::Tens
                                                                shape.queries * shape.head_size,
                        shape.head_size};
       }
-      kernels::backward(heads[head], backward, first_key,
-                        std::min(unit_keys, shape.keys - first_key), scratch);
+      const kernels::Head head_of_unit = heads[head];
+      const int64_t end = std::min(first_key + unit_keys, shape.keys);
+      int64_t key = first_key;
+      do {  // once even where there is no key: it writes zeros
+        const int64_t keys = std::min(keys_at_a_time(shape), end - key);
+        kernels::backward(head_of_unit, backward, key, keys, scratch);
+        backward.add_to_dq = true;
+        key += keys;
+      } while (key < end);
     }
   });
   if (parts > 1) {

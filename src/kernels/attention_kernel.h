@@ -58,12 +58,14 @@ struct Backward {
   ConstRows output, d_output;  ///< (Tq, d_v)
   const float* logsumexp2 = nullptr;
   Rows dq, dk, dv;  ///< (Tq, hs), (Tk, hs), (Tk, d_v)
+  /// Add to dq instead of overwriting it: for units of keys after the first.
+  bool add_to_dq = false;
   /// Add to dk and dv instead of overwriting them: for query heads that share a key head.
   bool add_to_dk_dv = false;
 };
 
 /// Rows of queries in a unit of the forward pass.
-inline constexpr int64_t kQueryBlock = 128;
+inline constexpr int64_t kQueryBlock = 256;
 /// Most queries that `decode` takes.
 inline constexpr int64_t kDecodeQueries = 4;
 
@@ -74,8 +76,8 @@ void forward(const Head& head, const Forward& result, int64_t first_query, int64
 /// The whole output for at most kDecodeQueries queries, bound by reading keys and values once.
 void decode(const Head& head, const Forward& result, float* scratch);
 
-/// What keys [first_key, first_key + keys) contribute: their rows of dk and dv, and a dq of all
-/// queries, overwritten, that is to be summed over the units of a head.
+/// What keys [first_key, first_key + keys) contribute: their rows of dk and dv, and their part of the
+/// dq of all queries.
 void backward(const Head& head, const Backward& gradients, int64_t first_key, int64_t keys,
               float* scratch);
 

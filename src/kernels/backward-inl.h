@@ -42,8 +42,8 @@ inline constexpr int64_t kBackwardKeys = 128;
 
 struct BackwardScratch {
   BackwardScratch(const Head& head, Scratch& scratch)
-      : q_stride(RoundUp(head.head_size, kLanes)),
-        o_stride(RoundUp(head.value_size, kLanes)),
+      : q_stride(CopyStride(head.head_size)),
+        o_stride(CopyStride(head.value_size)),
         q_panels(scratch.Take(kBackwardQueries * head.head_size)),
         d_output_panels(scratch.Take(kBackwardQueries * head.value_size)),
         q(scratch.Take(kBackwardQueries * q_stride)),
@@ -164,56 +164,60 @@ struct AddToRows {
 template <int kRows>
 struct KeyGradientRows {
   static HWY_NOINLINE void Run(const float* transposed, ConstRows b, int64_t queries,
-                               const AddToRows& finish) {
-    ProductTile<kRows>(RowsOfA<kRows>(transposed, kBackwardQueries, finish.rows), b, queries,
-                       finish.columns, finish);
+                               int64_t column, int64_t vectors, const AddToRows& finish) {
+    Product<kRows>(RowsOfA<kRows>(transposed, kBackwardQueries, finish.rows), b, queries, column,
+                   vectors, finish);
   }
 };
 
 // gradient (+)= transposed^T b over keys; columns of `transposed` are queries.
 template <int kRows>
 struct QueryGradientRows {
-  static HWY_NOINLINE void Run(const float* transposed, ConstRows b, int64_t keys,
-                               const AddToRows& finish) {
-    ProductTile<kRows>(ColumnsOfA<kBackwardQueries>{transposed}, b, keys, finish.columns, finish);
+  static HWY_NOINLINE void Run(const float* transposed, ConstRows b, int64_t keys, int64_t column,
+                               int64_t vectors, const AddToRows& finish) {
+    Product<kRows>(ColumnsOfA<kBackwardQueries>{transposed}, b, keys, column, vectors, finish);
   }
 };
 
-// dk or dv of keys [first, last) of a block. Key j is seen from query first_seen + j on.
+// dk or dv of keys [first, last) of a block; key j is hidden from the first hidden_queries + j.
 HWY_INLINE void AddKeyGradients(const float* transposed, ConstRows b, int64_t queries,
                                 int64_t hidden_queries, int64_t first, int64_t last, Rows gradient,
                                 int64_t columns, bool add) {
-  for (int64_t j = first; j < last; j += kTileRows) {
-    const int64_t rows = std::min<int64_t>(kTileRows, last - j);
-    const int64_t hidden = std::clamp<int64_t>(hidden_queries + j, 0, queries);
-    ForTileRows<KeyGradientRows>(rows, transposed + j * kBackwardQueries + hidden, From(b, hidden),
-                                 queries - hidden,
-                                 AddToRows{From(gradient, j), rows, columns, add});
+  for (int64_t column = 0, vectors; column < columns; column += vectors * kLanes) {
+    vectors = TileVectors(columns - column);
+    for (int64_t j = first; j < last; j += kTileRows) {
+      const int64_t rows = std::min<int64_t>(kTileRows, last - j);
+      const int64_t hidden = std::clamp<int64_t>(hidden_queries + j, 0, queries);
+      ForTileRows<KeyGradientRows>(rows, transposed + j * kBackwardQueries + hidden,
+                                   From(b, hidden), queries - hidden, column, vectors,
+                                   AddToRows{From(gradient, j), rows, columns, add});
+    }
   }
 }
 
 HWY_INLINE void AddQueryGradients(const float* transposed, ConstRows k, int64_t queries,
                                   int64_t hidden_queries, int64_t keys, Rows dq, int64_t columns,
                                   bool add) {
-  for (int64_t i = 0; i < queries; i += kTileRows) {
-    const int64_t rows = std::min<int64_t>(kTileRows, queries - i);
-    const int64_t seen = std::clamp<int64_t>(i + rows - hidden_queries, 0, keys);
-    ForTileRows<QueryGradientRows>(rows, transposed + i, k, seen,
-                                   AddToRows{From(dq, i), rows, columns, add});
+  for (int64_t column = 0, vectors; column < columns; column += vectors * kLanes) {
+    vectors = TileVectors(columns - column);
+    for (int64_t i = 0; i < queries; i += kTileRows) {
+      const int64_t rows = std::min<int64_t>(kTileRows, queries - i);
+      const int64_t seen = std::clamp<int64_t>(i + rows - hidden_queries, 0, keys);
+      ForTileRows<QueryGradientRows>(rows, transposed + i, k, seen, column, vectors,
+                                     AddToRows{From(dq, i), rows, columns, add});
+    }
   }
 }
 
 // ---- The driver.
 
 struct QueryBlock {
-  int64_t first, queries;
   ConstRows q, d_output;  // in whole vectors
 };
 
 HWY_INLINE QueryBlock PrepareQueries(const Head& head, const Backward& gradients, int64_t first,
-                                     const BackwardScratch& s) {
+                                     int64_t queries, const BackwardScratch& s) {
   const D d;
-  const int64_t queries = std::min(kBackwardQueries, head.queries - first);
   const ConstRows q = From(head.q, first);
   const ConstRows d_output = From(gradients.d_output, first);
   for (int64_t i = 0; i < queries; i += kPanel) {
@@ -229,7 +233,7 @@ HWY_INLINE QueryBlock PrepareQueries(const Head& head, const Backward& gradients
     hn::StoreU(hn::Mul(hn::LoadU(d, s.delta + i), scale), d, s.delta + i);
     hn::StoreU(LoadFirst(queries - i, gradients.logsumexp2 + first + i), d, s.logsumexp2 + i);
   }
-  return {first, queries, WholeVectorRows(q, queries, head.head_size, s.q),
+  return {WholeVectorRows(q, queries, head.head_size, s.q),
           WholeVectorRows(d_output, queries, head.value_size, s.d_output)};
 }
 
@@ -242,18 +246,19 @@ void BackwardUnit(const Head& head, const Backward& gradients, int64_t unit_firs
   int64_t written = gradients.add_to_dk_dv ? unit_end : unit_first;
 
   for (int64_t first = 0; first < head.queries; first += kBackwardQueries) {
-    const QueryBlock block = PrepareQueries(head, gradients, first, s);
-    const int64_t seen = std::min(unit_end, first + block.queries + head.diagonal);
+    const int64_t queries = std::min(kBackwardQueries, head.queries - first);
+    const int64_t seen = std::min(unit_end, first + queries + head.diagonal);
     const Rows dq = From(gradients.dq, first);
     if (seen <= unit_first) {
-      SetZero(dq, block.queries, head.head_size);
+      if (!gradients.add_to_dq) SetZero(dq, queries, head.head_size);
       continue;
     }
+    const QueryBlock block = PrepareQueries(head, gradients, first, queries, s);
     for (int64_t key = unit_first; key < seen; key += kBackwardKeys) {
       const int64_t keys = std::min(kBackwardKeys, seen - key);
       const int64_t hidden_queries = key - first - head.diagonal;
-      for (int64_t i = 0; i < block.queries; i += kPanel) {
-        const int64_t n = std::min(kPanel, block.queries - i);
+      for (int64_t i = 0; i < queries; i += kPanel) {
+        const int64_t n = std::min(kPanel, queries - i);
         WeightStep step{MakeScoreBlock(head, first + i, n, key, keys),
                         From(head.v, key),
                         s.d_output_panels + i * head.value_size,
@@ -276,13 +281,14 @@ void BackwardUnit(const Head& head, const Backward& gradients, int64_t unit_firs
       for (const bool add : {true, false}) {
         const int64_t from = add ? 0 : split;
         const int64_t to = add ? split : keys;
-        AddKeyGradients(s.weights, block.d_output, block.queries, hidden_queries, from, to, dv,
+        AddKeyGradients(s.weights, block.d_output, queries, hidden_queries, from, to, dv,
                         head.value_size, add);
-        AddKeyGradients(s.d_scores, block.q, block.queries, hidden_queries, from, to, dk,
+        AddKeyGradients(s.d_scores, block.q, queries, hidden_queries, from, to, dk,
                         head.head_size, add);
       }
       AddQueryGradients(s.d_scores, WholeVectorRows(From(head.k, key), keys, head.head_size, s.k),
-                        block.queries, hidden_queries, keys, dq, head.head_size, key > unit_first);
+                        queries, hidden_queries, keys, dq, head.head_size,
+                        gradients.add_to_dq || key > unit_first);
     }
     written = std::max(written, seen);
   }

@@ -42,7 +42,7 @@ inline constexpr int64_t kKeyBlock = 128;
 
 struct ForwardScratch {
   ForwardScratch(const Head& head, Scratch& scratch)
-      : value_stride(RoundUp(head.value_size, kLanes)),
+      : value_stride(CopyStride(head.value_size)),
         q(scratch.Take(kQueryBlock * head.head_size)),
         row_max(scratch.Take(kQueryBlock)),
         row_sum(scratch.Take(kQueryBlock)),
@@ -201,16 +201,21 @@ struct FinishValues {
 
 template <int kRows>
 struct AddValueRows {
-  static HWY_NOINLINE void Run(const ValueStep& step, int64_t first, int64_t rows, int64_t seen) {
-    ProductTile<kRows>(ColumnsOfA<kPanel>{step.weights + first}, step.values, seen, step.value_size,
-                       FinishValues{step, first, rows});
+  static HWY_NOINLINE void Run(const ValueStep& step, int64_t first, int64_t rows, int64_t seen,
+                               int64_t column, int64_t vectors) {
+    Product<kRows>(ColumnsOfA<kPanel>{step.weights + first}, step.values, seen, column, vectors,
+                   FinishValues{step, first, rows});
   }
 };
 
 HWY_INLINE void AddValues(const ScoreBlock& block, const ValueStep& step) {
-  for (int64_t first = 0; first < block.queries; first += kTileRows) {
-    const int64_t rows = std::min<int64_t>(kTileRows, block.queries - first);
-    ForTileRows<AddValueRows>(rows, step, first, rows, block.SeenBy(first + rows - 1));
+  for (int64_t column = 0, vectors; column < step.value_size; column += vectors * kLanes) {
+    vectors = TileVectors(step.value_size - column);
+    for (int64_t first = 0; first < block.queries; first += kTileRows) {
+      const int64_t rows = std::min<int64_t>(kTileRows, block.queries - first);
+      ForTileRows<AddValueRows>(rows, step, first, rows, block.SeenBy(first + rows - 1), column,
+                                vectors);
+    }
   }
 }
 

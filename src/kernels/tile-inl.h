@@ -5,8 +5,8 @@
 //   for k:  for each row r, vector v:  c[r][v] += a(r, k) * b(k)[v]
 //
 // A is read one number at a time (from anywhere), B in whole vectors. A product of any size is cut
-// into tiles of at most kTileRows rows by `ForTileRows` and of 1 to 3 vectors by `ProductTile`; this
-// is the only file with templates over tile sizes. Tails of rows and columns end here.
+// into tiles of at most kTileRows rows by `ForTileRows` and of 1 to 3 vectors by `TileVectors`, columns
+// in the outer loop, so that a few columns of B stay in the first-level cache for all rows of A.
 
 // clang-format off
 #if defined(MINI_KERNELS_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -140,34 +140,30 @@ HWY_INLINE void ForTileRows(int64_t rows, const Arguments&... arguments) {
   }
 }
 
-// Every row of A times all columns of B. `finish(sums, column)` takes the sums of the columns that
-// start at `column`. Rows of B are read in whole vectors.
-template <int kRows, class OperandA, class Finish>
-HWY_INLINE void ProductTile(const OperandA& a, ConstRows b, int64_t K, int64_t columns,
+// Vectors of the next tile where so many columns are left.
+HWY_INLINE int64_t TileVectors(int64_t columns) {
+  const int64_t vectors = (columns + kLanes - 1) / kLanes;
+  if (vectors == 4) return 2;  // and 2 more, rather than 3 and 1
+  return std::min<int64_t>(vectors, kTileVectors);
+}
+
+template <int kRows, int kVectors, class OperandA, class Finish>
+HWY_INLINE void ProductTile(const OperandA& a, ConstRows b, int64_t K, int64_t column,
                             const Finish& finish) {
-  int64_t column = 0;
-  const auto vectors = [&]() HWY_ATTR { return (columns - column + kLanes - 1) / kLanes; };
-  while (vectors() == 2 || vectors() > kTileVectors) {
-    V sums[kRows][2];
-    SetZero(sums);
-    MultiplyAdd(a, b.data + column, b.stride, K, sums);
-    finish(sums, column);
-    column += 2 * kLanes;
-  }
-  if constexpr (kTileVectors == 3) {
-    if (vectors() == 3) {
-      V sums[kRows][3];
-      SetZero(sums);
-      MultiplyAdd(a, b.data + column, b.stride, K, sums);
-      finish(sums, column);
-      return;
-    }
-  }
-  if (vectors() == 1) {
-    V sums[kRows][1];
-    SetZero(sums);
-    MultiplyAdd(a, b.data + column, b.stride, K, sums);
-    finish(sums, column);
+  V sums[kRows][kVectors];
+  SetZero(sums);
+  MultiplyAdd(a, b.data + column, b.stride, K, sums);
+  finish(sums, column);
+}
+
+// finish(sums, column) takes the product of A with `vectors` vectors of columns of B.
+template <int kRows, class OperandA, class Finish>
+HWY_INLINE void Product(const OperandA& a, ConstRows b, int64_t K, int64_t column, int64_t vectors,
+                        const Finish& finish) {
+  switch (vectors) {
+    case 1: return ProductTile<kRows, 1>(a, b, K, column, finish);
+    case 2: return ProductTile<kRows, 2>(a, b, K, column, finish);
+    default: return ProductTile<kRows, kTileVectors>(a, b, K, column, finish);
   }
 }
 
