@@ -11,6 +11,7 @@
 #include "decode-inl.h"
 #include "exp-inl.h"
 #include "forward-inl.h"
+#include "peak-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -38,6 +39,7 @@ HWY_EXPORT(ForwardScratchSize);
 HWY_EXPORT(DecodeScratchSize);
 HWY_EXPORT(BackwardScratchSize);
 HWY_EXPORT(Exp2Array);
+HWY_EXPORT(MultiplyAdds);
 HWY_EXPORT(TargetName);
 
 void forward(const Head& head, const Forward& result, int64_t first_query, int64_t queries,
@@ -63,6 +65,13 @@ int64_t backward_scratch(const Head& head) {
 
 const char* target_name() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
 void exp2(const float* x, int64_t n, float* out) { HWY_DYNAMIC_DISPATCH(Exp2Array)(x, n, out); }
+
+double multiply_adds(int64_t rounds) {
+  float result;
+  const double operations = HWY_DYNAMIC_DISPATCH(MultiplyAdds)(rounds, &result);
+  // Used, or the compiler would leave the work out.
+  return result == 0.0F ? 0.0 : operations;
+}
 
 std::vector<int64_t> supported_targets() { return hwy::SupportedAndGeneratedTargets(); }
 

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "mini/export.h"
+
 namespace mini::kernels {
 
 /// Row i starts at data + i * stride; its elements are adjacent.
@@ -91,13 +93,17 @@ int64_t decode_scratch(const Head& head);
 int64_t backward_scratch(const Head& head);
 
 /// Name of the instruction set in use, such as "AVX3".
-const char* target_name();
+MINI_API const char* target_name();
 
-/// For tests: the instruction sets this processor runs, and `exp2` of the kernel on one vector.
-std::vector<int64_t> supported_targets();
-/// For tests: use one of them from now on, or again the best with 0.
-void set_target(int64_t target);
-/// For tests: out[i] = 2^x[i] as the kernel computes it.
-void exp2(const float* x, int64_t n, float* out);
+// For tests and benchmarks.
+
+/// The instruction sets that this processor runs, the best one first.
+MINI_API std::vector<int64_t> supported_targets();
+/// Use one of them from now on; 0 is again the best.
+MINI_API void set_target(int64_t target);
+/// out[i] = 2^x[i] as the kernel computes it.
+MINI_API void exp2(const float* x, int64_t n, float* out);
+/// Does nothing but multiply-adds, on one core as fast as it can; returns how many operations.
+MINI_API double multiply_adds(int64_t rounds);
 
 }  // namespace mini::kernels
