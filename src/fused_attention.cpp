@@ -70,7 +70,7 @@ class Heads {
   int64_t count() const { return count_; }
   /// Consecutive query heads that share a key and value head.
   int64_t group() const { return group_; }
-  /// Sizes, the same for each head.
+  /// Sizes and kinds, the same for each head.
   const kernels::Head& shape() const { return shape_; }
   /// Work of one head, in multiplications and additions of one product of q and k.
   double work() const {
@@ -86,11 +86,8 @@ class Heads {
     result.v = rows(v_, head, group_);
     if (mask_.defined()) {
       const int64_t offset = head_offset(leading_, mask_strides_, head, 1);
-      if (mask_.scalar_type() == at::kBool) {
-        result.mask.visible = mask_.const_data_ptr<bool>() + offset;
-      } else {
-        result.mask.added = mask_.const_data_ptr<float>() + offset;
-      }
+      if (result.mask.visible != nullptr) result.mask.visible += offset;
+      if (result.mask.added != nullptr) result.mask.added += offset;
     }
     return result;
   }
@@ -117,6 +114,11 @@ class Heads {
     mask_strides_.resize(static_cast<size_t>(q_.dim()), 0);
     for (int64_t d = 0; d < mask.dim(); ++d) {
       mask_strides_[static_cast<size_t>(missing + d)] = mask.size(d) == 1 ? 0 : mask_.stride(d);
+    }
+    if (mask_.scalar_type() == at::kBool) {
+      shape_.mask.visible = mask_.const_data_ptr<bool>();
+    } else {
+      shape_.mask.added = mask_.const_data_ptr<float>();
     }
     shape_.mask.row_stride = mask_strides_[mask_strides_.size() - 2];
     shape_.mask.key_stride = mask_strides_.back();
