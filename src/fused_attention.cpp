@@ -179,13 +179,14 @@ int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 // ---- Forward.
 
-void run_forward(const Heads& heads, const at::Tensor& output, const at::Tensor& logsumexp2) {
+void run_forward(const Heads& heads, const at::Tensor& output, const at::Tensor& softmax) {
   const kernels::Head& shape = heads.shape();
   const auto result = [&](int64_t head) {
     kernels::Forward forward;
     forward.output = heads.mutable_rows(output, head);
-    if (logsumexp2.defined()) {
-      forward.logsumexp2 = logsumexp2.mutable_data_ptr<float>() + head * shape.queries;
+    if (softmax.defined()) {
+      forward.row_max = softmax.mutable_data_ptr<float>() + head * 2 * shape.queries;
+      forward.log_sum = forward.row_max + shape.queries;
     }
     return forward;
   };
@@ -248,7 +249,7 @@ void add_parts(const Heads& heads, const at::Tensor& parts, const at::Tensor& dq
 }
 
 void run_backward(const Heads& heads, const at::Tensor& d_output, const at::Tensor& output,
-                  const at::Tensor& logsumexp2, const FusedGradients& result) {
+                  const at::Tensor& softmax, const FusedGradients& result) {
   const kernels::Head& shape = heads.shape();
   const int64_t group = heads.group();
   const int64_t key_heads = heads.count() / group;
@@ -259,7 +260,8 @@ void run_backward(const Heads& heads, const at::Tensor& d_output, const at::Tens
     kernels::Backward backward;
     backward.output = heads.rows(output, head);
     backward.d_output = heads.rows(d_output, head);
-    backward.logsumexp2 = logsumexp2.const_data_ptr<float>() + head * shape.queries;
+    backward.row_max = softmax.const_data_ptr<float>() + head * 2 * shape.queries;
+    backward.log_sum = backward.row_max + shape.queries;
     backward.dq = heads.mutable_rows(result.dq, head);
     backward.dk = heads.mutable_rows(result.dk, head, group);
     backward.dv = heads.mutable_rows(result.dv, head, group);
@@ -350,7 +352,7 @@ const char* fused_attention_obstacle(const at::Tensor& q, const at::Tensor& k, c
 }
 
 FusedOutput fused_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                    const AttentionOptions& options, bool keep_logsumexp) {
+                                    const AttentionOptions& options, bool keep_softmax) {
   const Heads heads(q, k, v, options);
   at::DimVector sizes(q.sizes());
   sizes.back() = v.size(-1);
@@ -359,10 +361,12 @@ FusedOutput fused_attention_forward(const at::Tensor& q, const at::Tensor& k, co
   FusedOutput result;
   result.output = plain ? at::Tensor(at::detail::empty_cpu(sizes, at::kFloat))
                         : empty_beside(q, c10::fromIntArrayRefSlow(sizes), at::kFloat);
-  if (keep_logsumexp) {
-    result.logsumexp2 = at::Tensor(at::detail::empty_cpu(q.sizes().slice(0, sizes.size() - 1), at::kFloat));
+  if (keep_softmax) {
+    sizes.end()[-2] = 2;
+    sizes.back() = q.size(-2);
+    result.softmax = at::Tensor(at::detail::empty_cpu(sizes, at::kFloat));
   }
-  run_forward(heads, result.output, result.logsumexp2);
+  run_forward(heads, result.output, result.softmax);
   if (q.scalar_type() != at::kFloat) {
     result.output = result.output.to(q.scalar_type());
   }
@@ -375,7 +379,7 @@ FusedGradients fused_attention_backward(const at::Tensor& d_output, const at::Te
                                         const AttentionOptions& options) {
   const Heads heads(q, k, v, options);
   FusedGradients result{empty_floats_like(q), empty_floats_like(k), empty_floats_like(v)};
-  run_backward(heads, readable(d_output), readable(forward.output), forward.logsumexp2, result);
+  run_backward(heads, readable(d_output), readable(forward.output), forward.softmax, result);
   if (q.scalar_type() != at::kFloat) {
     for (at::Tensor* gradient : {&result.dq, &result.dk, &result.dv}) {
       *gradient = gradient->to(q.scalar_type());
@@ -395,7 +399,7 @@ at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::T
   if (needs_gradient || wrapped) {
     return dispatch_attention(q, k, v, options);
   }
-  return fused_attention_forward(q, k, v, options, /*keep_logsumexp=*/false).output;
+  return fused_attention_forward(q, k, v, options, /*keep_softmax=*/false).output;
 }
 
 }  // namespace mini

@@ -17,11 +17,13 @@ at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::T
 
 /// One pass forward, and what the backward pass needs of it.
 struct FusedOutput {
-  at::Tensor output;       ///< (..., Tq, d_v), laid out in memory like q where d_v = d_k
-  at::Tensor logsumexp2;   ///< (..., Tq) float32, base 2; undefined unless kept
+  at::Tensor output;  ///< (..., Tq, d_v), laid out in memory like q where d_v = d_k
+  /// Largest score of each row, and logarithm of its sum, base 2.  (..., 2, Tq) float32.
+  /// Undefined unless kept.
+  at::Tensor softmax;
 };
 FusedOutput fused_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                    const AttentionOptions& options, bool keep_logsumexp);
+                                    const AttentionOptions& options, bool keep_softmax);
 
 /// One pass backward; each gradient is laid out in memory like its tensor.
 struct FusedGradients {

@@ -53,8 +53,8 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& q, const Tensor& k, const T
                                        bool grouped_queries) {
   const AttentionOptions options = make_options(mask, scale, causal, grouped_queries);
   check_attention_arguments(kFunction, q, k, v, options);
-  const FusedOutput result = fused_attention_forward(q, k, v, options, /*keep_logsumexp=*/true);
-  return {result.output, result.logsumexp2};
+  const FusedOutput result = fused_attention_forward(q, k, v, options, /*keep_softmax=*/true);
+  return {result.output, result.softmax};
 }
 
 std::tuple<Tensor, Tensor> forward_meta(const Tensor& q, const Tensor& /*k*/, const Tensor& v,
@@ -64,7 +64,8 @@ std::tuple<Tensor, Tensor> forward_meta(const Tensor& q, const Tensor& /*k*/, co
   c10::SymDimVector sizes(q.sym_sizes());
   sizes.back() = v.sym_size(-1);
   const Tensor output = empty_beside(q, sizes, q.scalar_type());
-  sizes.pop_back();
+  sizes.end()[-2] = 2;
+  sizes.back() = q.sym_size(-2);
   return {output, at::empty_symint(sizes, q.options().dtype(at::kFloat))};
 }
 
@@ -72,7 +73,7 @@ std::tuple<Tensor, Tensor> forward_meta(const Tensor& q, const Tensor& /*k*/, co
 
 using BackwardSignature = std::tuple<Tensor, Tensor, Tensor>(
     const Tensor& d_output, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& output,
-    const Tensor& logsumexp2, const std::optional<Tensor>& mask, std::optional<double> scale,
+    const Tensor& softmax, const std::optional<Tensor>& mask, std::optional<double> scale,
     int64_t causal, bool grouped_queries);
 
 const c10::TypedOperatorHandle<BackwardSignature>& backward_operator() {
@@ -84,19 +85,19 @@ const c10::TypedOperatorHandle<BackwardSignature>& backward_operator() {
 
 std::tuple<Tensor, Tensor, Tensor> backward_cpu(const Tensor& d_output, const Tensor& q,
                                                 const Tensor& k, const Tensor& v,
-                                                const Tensor& output, const Tensor& logsumexp2,
+                                                const Tensor& output, const Tensor& softmax,
                                                 const std::optional<Tensor>& mask,
                                                 std::optional<double> scale, int64_t causal,
                                                 bool grouped_queries) {
   const AttentionOptions options = make_options(mask, scale, causal, grouped_queries);
   FusedGradients result =
-      fused_attention_backward(d_output, q, k, v, {output, logsumexp2}, options);
+      fused_attention_backward(d_output, q, k, v, {output, softmax}, options);
   return {std::move(result.dq), std::move(result.dk), std::move(result.dv)};
 }
 
 std::tuple<Tensor, Tensor, Tensor> backward_meta(
     const Tensor& /*d_output*/, const Tensor& q, const Tensor& k, const Tensor& v,
-    const Tensor& /*output*/, const Tensor& /*logsumexp2*/, const std::optional<Tensor>& /*mask*/,
+    const Tensor& /*output*/, const Tensor& /*softmax*/, const std::optional<Tensor>& /*mask*/,
     std::optional<double> /*scale*/, int64_t /*causal*/, bool /*grouped_queries*/) {
   const auto gradient = [](const Tensor& of) {
     return empty_beside(of, of.sym_sizes(), of.scalar_type());
@@ -121,7 +122,7 @@ std::tuple<Tensor, Tensor, Tensor> differentiable_backward(const Tensor& d_outpu
 
 std::tuple<Tensor, Tensor, Tensor> backward_autograd(
     const Tensor& d_output, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& output,
-    const Tensor& logsumexp2, const std::optional<Tensor>& mask, std::optional<double> scale,
+    const Tensor& softmax, const std::optional<Tensor>& mask, std::optional<double> scale,
     int64_t causal, bool grouped_queries) {
   const bool second_order =
       at::GradMode::is_enabled() && (d_output.requires_grad() || q.requires_grad() ||
@@ -131,7 +132,7 @@ std::tuple<Tensor, Tensor, Tensor> backward_autograd(
                                    make_options(mask, scale, causal, grouped_queries));
   }
   const at::AutoDispatchBelowADInplaceOrView below;
-  return backward_operator().call(d_output, q, k, v, output, logsumexp2, mask, scale, causal,
+  return backward_operator().call(d_output, q, k, v, output, softmax, mask, scale, causal,
                                   grouped_queries);
 }
 
@@ -142,14 +143,14 @@ struct FusedAttention : public torch::autograd::Function<FusedAttention> {
                                const Tensor& v, const std::optional<Tensor>& mask,
                                std::optional<double> scale, int64_t causal, bool grouped_queries) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    auto [output, logsumexp2] =
+    auto [output, softmax] =
         forward_operator().call(q, k, v, mask, scale, causal, grouped_queries);
-    context->save_for_backward({q, k, v, output, logsumexp2, mask.value_or(Tensor())});
-    context->mark_non_differentiable({logsumexp2});
+    context->save_for_backward({q, k, v, output, softmax, mask.value_or(Tensor())});
+    context->mark_non_differentiable({softmax});
     context->saved_data["scale"] = scale;
     context->saved_data["causal"] = causal;
     context->saved_data["grouped_queries"] = grouped_queries;
-    return {output, logsumexp2};
+    return {output, softmax};
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& d_outputs) {
@@ -211,10 +212,10 @@ TORCH_LIBRARY(mini, library) {
       attention);
   library.def(
       "_attention_forward(Tensor query, Tensor key, Tensor value, Tensor? mask, float? scale, "
-      "int causal, bool grouped_queries) -> (Tensor output, Tensor logsumexp2)");
+      "int causal, bool grouped_queries) -> (Tensor output, Tensor softmax)");
   library.def(
       "_attention_backward(Tensor d_output, Tensor query, Tensor key, Tensor value, Tensor output, "
-      "Tensor logsumexp2, Tensor? mask, float? scale, int causal, bool grouped_queries) "
+      "Tensor softmax, Tensor? mask, float? scale, int causal, bool grouped_queries) "
       "-> (Tensor, Tensor, Tensor)");
 }
 

@@ -252,3 +252,22 @@ TEST_CASE("second order gradients of the fused path are those of the composite o
   const auto composite = second(paths()[1], base.to(at::kDouble));
   for (size_t i = 0; i < 3; ++i) CHECK_THAT(fused[i], AllClose(composite[i], 1e-4, 1e-5));
 }
+
+TEST_CASE("gradients are right beside scores and masks of any size", "[fused]") {
+  for (const int64_t Tq : {3, 40}) {
+    const Inputs base = random_inputs({2}, Tq, 7, 4, 4);
+    for (const double added : {-3e38, -1e30, -2e4, 1e4}) {
+      const AttentionOptions options{.mask = at::full({Tq, 7}, added)};
+      const Inputs fused = base.requires_grad(), exact = base.requires_grad();
+      const at::Tensor upstream = at::randn({2, Tq, 4});
+      const auto actual = gradients(attention(fused, options), upstream, {fused.q, fused.k, fused.v});
+      const auto expected =
+          gradients(attention_steps(exact.q, exact.k, exact.v, options).output, upstream,
+                    {exact.q, exact.k, exact.v});
+      for (size_t i = 0; i < 3; ++i) {
+        INFO("mask " << added << ", Tq " << Tq << ", result " << i);
+        CHECK_THAT(actual[i], AllClose(expected[i], 5e-3, 5e-3));
+      }
+    }
+  }
+}

@@ -50,15 +50,18 @@ struct Head {
 /// Where the forward pass writes.
 struct Forward {
   Rows output;  ///< (Tq, d_v)
-  /// log2 of the sum over visible keys of 2^(score * log2 e), +infinity where nothing is visible.
-  /// (Tq), may be null.
-  float* logsumexp2 = nullptr;
+  /// The softmax of each row, for the backward pass, in base 2: the largest score m, and the
+  /// logarithm of the sum of 2^(score - m). 0 and +infinity where nothing is visible. Two numbers,
+  /// since one sum of them would lose the logarithm beside a large score. (Tq), may both be null.
+  float* row_max = nullptr;
+  float* log_sum = nullptr;
 };
 
 /// What the backward pass reads besides the head, and where it writes.
 struct Backward {
   ConstRows output, d_output;  ///< (Tq, d_v)
-  const float* logsumexp2 = nullptr;
+  const float* row_max = nullptr;
+  const float* log_sum = nullptr;
   Rows dq, dk, dv;  ///< (Tq, hs), (Tk, hs), (Tk, d_v)
   /// Add to dq instead of overwriting it: for units of keys after the first.
   bool add_to_dq = false;

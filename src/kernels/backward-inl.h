@@ -4,7 +4,7 @@
 //   for each block of queries:
 //     delta = scale * rowsum(dO * output)
 //     for each block of keys that it sees:
-//       P  = exp(S - logsumexp)                        RecomputeWeights
+//       P  = exp(S - m - log l)                        RecomputeWeights
 //       dS = P * (scale * v dO^T - delta)
 //       dv += P^T dO;  dk += dS^T q                    AddKeyGradients
 //       dq += dS k                                     AddQueryGradients
@@ -49,7 +49,8 @@ struct BackwardScratch {
         q(scratch.Take(kBackwardQueries * q_stride)),
         d_output(scratch.Take(kBackwardQueries * o_stride)),
         k(scratch.Take(kBackwardKeys * q_stride)),
-        logsumexp2(scratch.Take(kBackwardQueries)),
+        row_max(scratch.Take(kBackwardQueries)),
+        log_sum(scratch.Take(kBackwardQueries)),
         delta(scratch.Take(kBackwardQueries)),
         weights(scratch.Take(kBackwardKeys * kBackwardQueries)),
         d_scores(scratch.Take(kBackwardKeys * kBackwardQueries)),
@@ -62,7 +63,8 @@ struct BackwardScratch {
   float* q;                // in whole vectors, (queries, q_stride)
   float* d_output;         // in whole vectors, (queries, o_stride)
   float* k;                // in whole vectors, (keys, q_stride)
-  float* logsumexp2;       // (queries)
+  float* row_max;          // m, (queries)
+  float* log_sum;          // log2 l, (queries)
   float* delta;            // (queries)
   float* weights;          // P^T, (keys, kBackwardQueries)
   float* d_scores;         // dS^T, (keys, kBackwardQueries)
@@ -77,7 +79,8 @@ struct WeightStep {
   ConstRows v;            // the block's values
   const float* d_output;  // (d_v, kPanel)
   int64_t value_size;
-  const float* logsumexp2;
+  const float* row_max;
+  const float* log_sum;
   const float* delta;
   float* weights;
   float* d_scores;
@@ -93,10 +96,11 @@ HWY_INLINE void WeightTile(const WeightStep& step, int64_t j, int64_t rows, int6
 
   ScoreTile(step.block, j, rows, vector, tile);
   MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
-    const V logsumexp2 = hn::LoadU(d, step.logsumexp2 + lane + v * kLanes);
+    const V row_max = hn::LoadU(d, step.row_max + lane + v * kLanes);
+    const V log_sum = hn::LoadU(d, step.log_sum + lane + v * kLanes);
     MINI_UNROLL for (int r = 0; r < kRows; ++r) {
       if (r >= rows) break;
-      hn::StoreU(Exp2(hn::Sub(tile[r][v], logsumexp2)), d,
+      hn::StoreU(Exp2(hn::Sub(hn::Sub(tile[r][v], row_max), log_sum)), d,
                  weights + r * kBackwardQueries + v * kLanes);
     }
   }
@@ -231,7 +235,8 @@ HWY_INLINE QueryBlock PrepareQueries(const Head& head, const Backward& gradients
   const V scale = hn::Set(d, head.scale);
   for (int64_t i = 0; i < queries; i += kLanes) {
     hn::StoreU(hn::Mul(hn::LoadU(d, s.delta + i), scale), d, s.delta + i);
-    hn::StoreU(LoadFirst(queries - i, gradients.logsumexp2 + first + i), d, s.logsumexp2 + i);
+    hn::StoreU(LoadFirst(queries - i, gradients.row_max + first + i), d, s.row_max + i);
+    hn::StoreU(LoadFirst(queries - i, gradients.log_sum + first + i), d, s.log_sum + i);
   }
   return {WholeVectorRows(q, queries, head.head_size, s.q),
           WholeVectorRows(d_output, queries, head.value_size, s.d_output)};
@@ -263,7 +268,8 @@ void BackwardUnit(const Head& head, const Backward& gradients, int64_t unit_firs
                         From(head.v, key),
                         s.d_output_panels + i * head.value_size,
                         head.value_size,
-                        s.logsumexp2 + i,
+                        s.row_max + i,
+                        s.log_sum + i,
                         s.delta + i,
                         s.weights + i,
                         s.d_scores + i};

@@ -4,7 +4,7 @@
 //
 //   s = scale k q + mask;  p = exp(s - max s);  output = (p v) / sum p          Decode
 //
-//   p = exp(s - logsumexp);  ds = scale * p * (v dO - output . dO)      DecodeBackward
+//   p = exp(s - max s - log sum);  ds = scale * p * (v dO - output . dO)      DecodeBackward
 //   dq = ds k;  dk += ds q^T;  dv += p dO^T
 
 // clang-format off
@@ -70,12 +70,13 @@ HWY_INLINE float Scores(const Head& head, int64_t query, int64_t seen, const Dec
   return hn::GetLane(hn::MaxOfLanes(d, largest));
 }
 
-// s -> p = 2^(s - shift) in place; returns the sum.
-HWY_INLINE float Exponentials(float* weights, int64_t seen, float shift) {
+// s -> p = 2^(s - row_max - log_sum) in place; returns the sum.
+HWY_INLINE float Exponentials(float* weights, int64_t seen, float row_max, float log_sum) {
   const D d;
   V sum = hn::Zero(d);
   for (int64_t j = 0; j < seen; j += kLanes) {
-    const V weight = Exp2(hn::Sub(hn::LoadU(d, weights + j), hn::Set(d, shift)));
+    const V score = hn::Sub(hn::LoadU(d, weights + j), hn::Set(d, row_max));
+    const V weight = Exp2(hn::Sub(score, hn::Set(d, log_sum)));
     hn::StoreU(weight, d, weights + j);
     sum = hn::Add(sum, weight);
   }
@@ -88,13 +89,14 @@ void Decode(const Head& head, const Forward& result, float* memory) {
   for (int64_t i = 0; i < head.queries; ++i) {
     const int64_t seen = KeysSeen(head, i);
     const float largest = Scores(head, i, seen, s);
-    const bool nothing_seen = largest == -kInfinity;
-    const float sum = Exponentials(s.weights, seen, nothing_seen ? 0.0F : largest);
+    const float row_max = largest == -kInfinity ? 0.0F : largest;
+    const float sum = Exponentials(s.weights, seen, row_max, 0.0F);
     // 0 for a row that saw nothing: all its weights are 0, and 0 / 0 := 0.
     const float normalizer = sum == 0.0F ? 0.0F : 1.0F / sum;
     WeightedSum(s.weights, head.v, seen, head.value_size, normalizer, From(result.output, i).data);
-    if (result.logsumexp2 != nullptr) {
-      result.logsumexp2[i] = sum == 0.0F ? kInfinity : largest + std::log2(sum);
+    if (result.log_sum != nullptr) {
+      result.row_max[i] = row_max;
+      result.log_sum[i] = sum == 0.0F ? kInfinity : std::log2(sum);
     }
   }
 }
@@ -108,7 +110,7 @@ void DecodeBackward(const Head& head, const Backward& gradients, float* memory) 
     const int64_t seen = KeysSeen(head, i);
     const float* d_output = From(gradients.d_output, i).data;
     Scores(head, i, seen, s);
-    Exponentials(s.weights, seen, gradients.logsumexp2[i]);
+    Exponentials(s.weights, seen, gradients.row_max[i], gradients.log_sum[i]);
 
     float delta;
     DotProducts(From(gradients.output, i), {d_output, 0}, 1, head.value_size, &delta);

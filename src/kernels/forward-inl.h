@@ -8,7 +8,7 @@
 //     l  = l exp(m - m') + sum_j P
 //     O  = O exp(m - m') + P v                        AddValues
 //     m  = m'
-//   output = O / l;  logsumexp = m + log l
+//   output = O / l
 //
 // All exponentials and logarithms are in base 2. A panel of queries walks through these steps
 // together, then the next panel takes the same block of keys from the cache.
@@ -221,16 +221,17 @@ HWY_INLINE void AddValues(const ScoreBlock& block, const ValueStep& step) {
 
 // normalizer = 1 / l, and 0 for a row that saw nothing, so that its output is 0 / 0 := 0.
 HWY_INLINE void Finish(const float* row_max, const float* row_sum, int64_t queries,
-                       float* normalizer, float* logsumexp2) {
+                       float* normalizer, float* row_max_out, float* log_sum_out) {
   const D d;
   for (int64_t lane = 0; lane < queries; lane += kLanes) {
     const V l = hn::LoadU(d, row_sum + lane);
     const auto nothing_seen = hn::Eq(l, hn::Zero(d));
     hn::StoreU(hn::IfThenZeroElse(nothing_seen, hn::Div(hn::Set(d, 1.0F), l)), d, normalizer + lane);
-    if (logsumexp2 != nullptr) {
-      const V log_sum = hn::Add(hn::LoadU(d, row_max + lane), hn::Log2(d, l));
-      StoreFirst(hn::IfThenElse(nothing_seen, hn::Set(d, kInfinity), log_sum), queries - lane,
-                 logsumexp2 + lane);
+    if (log_sum_out != nullptr) {
+      const V m = hn::LoadU(d, row_max + lane);
+      StoreFirst(hn::IfThenZeroElse(nothing_seen, m), queries - lane, row_max_out + lane);
+      StoreFirst(hn::IfThenElse(nothing_seen, hn::Set(d, kInfinity), hn::Log2(d, l)),
+                 queries - lane, log_sum_out + lane);
     }
   }
 }
@@ -274,7 +275,8 @@ void ForwardUnit(const Head& head, const Forward& result, int64_t first_query, i
       Softmax(block, block_max, first, s.weights, s.row_max + i, s.row_sum + i, rescale);
       if (last) {
         Finish(s.row_max + i, s.row_sum + i, panel_queries, normalizer,
-               result.logsumexp2 == nullptr ? nullptr : result.logsumexp2 + query);
+               result.row_max == nullptr ? nullptr : result.row_max + query,
+               result.log_sum == nullptr ? nullptr : result.log_sum + query);
       }
       AddValues(block, {s.weights, values, first ? nullptr : rescale, last ? normalizer : nullptr,
                         {s.sums + i * s.value_stride, s.value_stride}, From(result.output, query),

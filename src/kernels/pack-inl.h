@@ -101,7 +101,11 @@ HWY_INLINE ConstRows WholeVectorRows(ConstRows rows, int64_t n, int64_t width, f
 }
 
 // Mask entries as numbers to add to scores in base 2; -infinity hides.
-HWY_INLINE float AddedToScore(float entry) { return entry * kLog2E; }
+HWY_INLINE float AddedToScore(float entry) {
+  // A finite entry stays finite: only -infinity hides.
+  const float lowest = std::numeric_limits<float>::lowest();
+  return entry == -kInfinity ? entry : std::max(entry * kLog2E, lowest);
+}
 HWY_INLINE float AddedToScore(bool visible) { return visible ? 0.0F : -kInfinity; }
 
 template <class Entry>
