@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The fused attention beside LibTorch's own and beside the formula: how much faster, and how near to
-// what the processor can do? Results are compared with float64 before anything is timed.
+// The fused attention beside LibTorch's own and beside the formula: how much faster, and how near
+// to what the processor can do? Results are compared with float64 before anything is timed.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <malloc.h>
@@ -31,7 +31,8 @@ struct Shape {
   bool causal;
 
   std::string name() const {
-    return fmt::format("{},{},{}x{},{}{}", batch, heads, tq, tk, head_size, causal ? ",causal" : "");
+    return fmt::format("{},{},{}x{},{}{}", batch, heads, tq, tk, head_size,
+                       causal ? ",causal" : "");
   }
   /// Multiplications and additions of the products, forward, hidden positions left out.
   double operations() const {
@@ -42,15 +43,12 @@ struct Shape {
 };
 
 const std::vector<Shape> kShapes = {
-    {1, 1, 4, 4, 32, false},          {32, 4, 64, 64, 32, false},
-    {32, 4, 64, 64, 32, true},        {3, 5, 77, 77, 40, false},
-    {3, 5, 77, 77, 40, true},         {8, 12, 256, 256, 64, false},
-    {8, 12, 256, 256, 64, true},      {1, 12, 1024, 1024, 64, false},
-    {1, 12, 1024, 1024, 64, true},    {1, 1, 4096, 4096, 64, false},
-    {1, 1, 4096, 4096, 64, true},     {1, 16, 2048, 2048, 128, false},
-    {1, 16, 2048, 2048, 128, true},   {12, 12, 1024, 1024, 64, true},
-    {1, 12, 1, 64, 64, false},        {1, 12, 1, 1024, 64, false},
-    {1, 12, 1, 4096, 64, false},
+    {1, 1, 4, 4, 32, false},        {32, 4, 64, 64, 32, false},     {32, 4, 64, 64, 32, true},
+    {3, 5, 77, 77, 40, false},      {3, 5, 77, 77, 40, true},       {8, 12, 256, 256, 64, false},
+    {8, 12, 256, 256, 64, true},    {1, 12, 1024, 1024, 64, false}, {1, 12, 1024, 1024, 64, true},
+    {1, 1, 4096, 4096, 64, false},  {1, 1, 4096, 4096, 64, true},   {1, 16, 2048, 2048, 128, false},
+    {1, 16, 2048, 2048, 128, true}, {12, 12, 1024, 1024, 64, true}, {1, 12, 1, 64, 64, false},
+    {1, 12, 1, 1024, 64, false},    {1, 12, 1, 4096, 64, false},
 };
 
 using Tensors = std::vector<at::Tensor>;
@@ -76,17 +74,17 @@ std::vector<Peer> peers_of(const Shape& shape) {
   std::vector<Peer> peers{{"sdpa_4d", sdpa}};
   if (shape.heads == 1) {
     // B×T×hs as it is; the conversion to four dimensions is not ours to do for the peer.
-    peers.push_back({"sdpa_3d", [sdpa](const Tensors& qkv) {
-                       return sdpa({qkv[0].squeeze(1), qkv[1].squeeze(1), qkv[2].squeeze(1)})
-                           .unsqueeze(1);
-                     }});
+    peers.push_back(
+        {"sdpa_3d", [sdpa](const Tensors& qkv) {
+           return sdpa({qkv[0].squeeze(1), qkv[1].squeeze(1), qkv[2].squeeze(1)}).unsqueeze(1);
+         }});
   }
   const double scores = static_cast<double>(shape.batch * shape.heads * shape.tq * shape.tk);
   if (scores < 2e7) {  // beyond, its T×T matrices are all that is measured
-    peers.push_back({"composite", [shape](const Tensors& qkv) {
-                       return mini::attention_steps(qkv[0], qkv[1], qkv[2], options_of(shape))
-                           .output;
-                     }});
+    peers.push_back(
+        {"composite", [shape](const Tensors& qkv) {
+           return mini::attention_steps(qkv[0], qkv[1], qkv[2], options_of(shape)).output;
+         }});
   }
   return peers;
 }
@@ -143,7 +141,8 @@ double multiply_add_peak() {
   std::vector<double> rates;
   for (int i = 0; i < 5; ++i) {
     double operations = 0.0;
-    const double seconds = seconds_of([&] { operations = mini::kernels::multiply_adds(200000); }, 1);
+    const double seconds =
+        seconds_of([&] { operations = mini::kernels::multiply_adds(200000); }, 1);
     rates.push_back(operations / seconds);
   }
   return quantile(rates, 1.0);
@@ -164,9 +163,9 @@ struct Row {
   int threads;
   std::string peer;
   double ours_s, peer_s;  // medians
-  double spread;          // of ours: half the distance between its quartiles, relative to the median
-  double ratio;           // peer / ours: the median over pairs of turns
-  double rate;            // operations a second of ours
+  double spread;  // of ours: half the distance between its quartiles, relative to the median
+  double ratio;   // peer / ours: the median over pairs of turns
+  double rate;    // operations a second of ours
   double peak_share;
 };
 
@@ -343,8 +342,9 @@ Results run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  mini::App app("bench_attention",
-                "The fused attention beside LibTorch's and beside the formula, verified and timed.");
+  mini::App app(
+      "bench_attention",
+      "The fused attention beside LibTorch's and beside the formula, verified and timed.");
   app.add_option("--filter", options.filter, "Only shapes whose name holds this text");
   app.add_option("--threads", options.threads, "Numbers of threads, separated by commas (1,2)")
       ->delimiter(',')

@@ -30,8 +30,8 @@ at::Tensor readable(const at::Tensor& tensor) {
   return has_adjacent_elements(floats) ? floats : floats.contiguous();
 }
 
-// Elements from the first one of a tensor (..., T, d) to that of one of its heads. `leading` are the
-// sizes that number the heads; `group` consecutive ones share a place in the tensor.
+// Elements from the first one of a tensor (..., T, d) to that of one of its heads. `leading` are
+// the sizes that number the heads; `group` consecutive ones share a place in the tensor.
 int64_t head_offset(at::IntArrayRef leading, at::IntArrayRef strides, int64_t head, int64_t group) {
   int64_t offset = 0;
   for (size_t d = leading.size(); d-- > 0; group = 1) {
@@ -59,7 +59,7 @@ class Heads {
     shape_.value_size = v.size(-1);
     shape_.scale = static_cast<float>(
         options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(-1)))));
-    shape_.diagonal = options.causal == Causal::kNone        ? shape_.keys
+    shape_.diagonal = options.causal == Causal::kNone         ? shape_.keys
                       : options.causal == Causal::kLowerRight ? shape_.keys - shape_.queries
                                                               : 0;
     if (options.mask) {
@@ -149,11 +149,12 @@ class TaskScratch {
   at::DataPtr on_heap_;
 };
 
-// body(unit, scratch) for each unit. Units go to whichever thread is free, in order of their number:
-// give heavy units small numbers.
+// body(unit, scratch) for each unit. Units go to whichever thread is free, in order of their
+// number: give heavy units small numbers.
 template <class Body>
 void for_each_unit(int64_t units, double work_of_all, int64_t scratch_floats, const Body& body) {
-  // Below this much work (about 10 us on one core) waking a second thread costs more than it brings.
+  // Below this much work (about 10 us on one core) waking a second thread costs more than it
+  // brings.
   constexpr double kWorthAThread = 1e6;
   // Work to take at once, so that the counter is not what threads wait for.
   constexpr double kWorthATurn = 2e5;
@@ -194,10 +195,9 @@ void run_forward(const Heads& heads, const at::Tensor& output, const at::Tensor&
 
   if (shape.queries <= kernels::kDecodeQueries) {
     // Reading memory costs about four times what the multiplications alone would.
-    for_each_unit(heads.count(), 4 * work, kernels::decode_scratch(shape),
-                  [&](int64_t head, float* scratch) {
-                    kernels::decode(heads[head], result(head), scratch);
-                  });
+    for_each_unit(
+        heads.count(), 4 * work, kernels::decode_scratch(shape),
+        [&](int64_t head, float* scratch) { kernels::decode(heads[head], result(head), scratch); });
     return;
   }
   const int64_t blocks = divide_up(shape.queries, kernels::kQueryBlock);
@@ -237,15 +237,16 @@ void add_parts(const Heads& heads, const at::Tensor& parts, const at::Tensor& dq
   const int64_t width = heads.shape().head_size;
   at::parallel_for(0, heads.count() * rows, 1 + (1 << 15) / std::max<int64_t>(width, 1),
                    [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const kernels::Rows head = heads.mutable_rows(dq, i / rows);
-      float* row = head.data + i % rows * head.stride;
-      for (int64_t part = 0; part < parts.size(0); ++part) {
-        const float* added = parts.const_data_ptr<float>() + (part * heads.count() * rows + i) * width;
-        for (int64_t c = 0; c < width; ++c) row[c] += added[c];
-      }
-    }
-  });
+                     for (int64_t i = begin; i < end; ++i) {
+                       const kernels::Rows head = heads.mutable_rows(dq, i / rows);
+                       float* row = head.data + i % rows * head.stride;
+                       for (int64_t part = 0; part < parts.size(0); ++part) {
+                         const float* added = parts.const_data_ptr<float>() +
+                                              (part * heads.count() * rows + i) * width;
+                         for (int64_t c = 0; c < width; ++c) row[c] += added[c];
+                       }
+                     }
+                   });
 }
 
 void run_backward(const Heads& heads, const at::Tensor& d_output, const at::Tensor& output,
@@ -283,32 +284,32 @@ void run_backward(const Heads& heads, const at::Tensor& d_output, const at::Tens
   const int64_t parts = std::max<int64_t>(divide_up(shape.keys, unit_keys), 1);
   at::Tensor more_dq;  // of the parts after the first
   if (parts > 1) {
-    more_dq = at::empty({parts - 1, heads.count(), shape.queries, shape.head_size},
-                        result.dq.options());
+    more_dq =
+        at::empty({parts - 1, heads.count(), shape.queries, shape.head_size}, result.dq.options());
   }
-  for_each_unit(key_heads * parts, work, kernels::backward_scratch(shape),
-                [&](int64_t unit, float* scratch) {
-    const int64_t part = unit / key_heads;  // with causality the first keys are the heaviest
-    const int64_t first = unit % key_heads * group;
-    const int64_t first_key = part * unit_keys;
-    for (int64_t head = first; head < first + group; ++head) {
-      kernels::Backward backward = gradients(head);
-      if (part > 0) {
-        backward.dq = {more_dq.mutable_data_ptr<float>() + ((part - 1) * heads.count() + head) *
-                                                               shape.queries * shape.head_size,
-                       shape.head_size};
-      }
-      const kernels::Head head_of_unit = heads[head];
-      const int64_t end = std::min(first_key + unit_keys, shape.keys);
-      int64_t key = first_key;
-      do {  // once even where there is no key: it writes zeros
-        const int64_t keys = std::min(keys_at_a_time(shape), end - key);
-        kernels::backward(head_of_unit, backward, key, keys, scratch);
-        backward.add_to_dq = true;
-        key += keys;
-      } while (key < end);
-    }
-  });
+  for_each_unit(
+      key_heads * parts, work, kernels::backward_scratch(shape), [&](int64_t unit, float* scratch) {
+        const int64_t part = unit / key_heads;  // with causality the first keys are the heaviest
+        const int64_t first = unit % key_heads * group;
+        const int64_t first_key = part * unit_keys;
+        for (int64_t head = first; head < first + group; ++head) {
+          kernels::Backward backward = gradients(head);
+          if (part > 0) {
+            backward.dq = {more_dq.mutable_data_ptr<float>() + ((part - 1) * heads.count() + head) *
+                                                                   shape.queries * shape.head_size,
+                           shape.head_size};
+          }
+          const kernels::Head head_of_unit = heads[head];
+          const int64_t end = std::min(first_key + unit_keys, shape.keys);
+          int64_t key = first_key;
+          do {  // once even where there is no key: it writes zeros
+            const int64_t keys = std::min(keys_at_a_time(shape), end - key);
+            kernels::backward(head_of_unit, backward, key, keys, scratch);
+            backward.add_to_dq = true;
+            key += keys;
+          } while (key < end);
+        }
+      });
   if (parts > 1) {
     add_parts(heads, more_dq, result.dq);
   }
@@ -390,8 +391,8 @@ FusedGradients fused_attention_backward(const at::Tensor& d_output, const at::Te
 
 at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionOptions& options) {
-  const bool needs_gradient = c10::GradMode::is_enabled() &&
-                              (q.requires_grad() || k.requires_grad() || v.requires_grad());
+  const bool needs_gradient =
+      c10::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
   // Wrapped tensors (tracing, vmap) have no memory to point at; the dispatcher knows what to do.
   const bool wrapped = at::isTensorSubclassLike(q) || at::isTensorSubclassLike(k) ||
                        at::isTensorSubclassLike(v) ||

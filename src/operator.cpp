@@ -90,8 +90,7 @@ std::tuple<Tensor, Tensor, Tensor> backward_cpu(const Tensor& d_output, const Te
                                                 std::optional<double> scale, int64_t causal,
                                                 bool grouped_queries) {
   const AttentionOptions options = make_options(mask, scale, causal, grouped_queries);
-  FusedGradients result =
-      fused_attention_backward(d_output, q, k, v, {output, softmax}, options);
+  FusedGradients result = fused_attention_backward(d_output, q, k, v, {output, softmax}, options);
   return {std::move(result.dq), std::move(result.dk), std::move(result.dv)};
 }
 
@@ -120,13 +119,15 @@ std::tuple<Tensor, Tensor, Tensor> differentiable_backward(const Tensor& d_outpu
   return {gradients[0], gradients[1], gradients[2]};
 }
 
-std::tuple<Tensor, Tensor, Tensor> backward_autograd(
-    const Tensor& d_output, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& output,
-    const Tensor& softmax, const std::optional<Tensor>& mask, std::optional<double> scale,
-    int64_t causal, bool grouped_queries) {
+std::tuple<Tensor, Tensor, Tensor> backward_autograd(const Tensor& d_output, const Tensor& q,
+                                                     const Tensor& k, const Tensor& v,
+                                                     const Tensor& output, const Tensor& softmax,
+                                                     const std::optional<Tensor>& mask,
+                                                     std::optional<double> scale, int64_t causal,
+                                                     bool grouped_queries) {
   const bool second_order =
-      at::GradMode::is_enabled() && (d_output.requires_grad() || q.requires_grad() ||
-                                     k.requires_grad() || v.requires_grad());
+      at::GradMode::is_enabled() &&
+      (d_output.requires_grad() || q.requires_grad() || k.requires_grad() || v.requires_grad());
   if (second_order) {
     return differentiable_backward(d_output, q, k, v,
                                    make_options(mask, scale, causal, grouped_queries));
@@ -143,8 +144,7 @@ struct FusedAttention : public torch::autograd::Function<FusedAttention> {
                                const Tensor& v, const std::optional<Tensor>& mask,
                                std::optional<double> scale, int64_t causal, bool grouped_queries) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    auto [output, softmax] =
-        forward_operator().call(q, k, v, mask, scale, causal, grouped_queries);
+    auto [output, softmax] = forward_operator().call(q, k, v, mask, scale, causal, grouped_queries);
     context->save_for_backward({q, k, v, output, softmax, mask.value_or(Tensor())});
     context->mark_non_differentiable({softmax});
     context->saved_data["scale"] = scale;

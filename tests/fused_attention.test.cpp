@@ -119,8 +119,7 @@ TEST_CASE("strided, transposed and expanded inputs and upstream gradients are ri
   const Inputs leaves = in.requires_grad();
   const at::Tensor output = attention(leaves);
   const at::Tensor stride_0 = at::ones({}).expand_as(output);
-  const auto expected =
-      gradients(output, stride_0.contiguous(), {leaves.q, leaves.k, leaves.v});
+  const auto expected = gradients(output, stride_0.contiguous(), {leaves.q, leaves.k, leaves.v});
   const auto actual = gradients(output, stride_0, {leaves.q, leaves.k, leaves.v});
   for (size_t i = 0; i < 3; ++i) CHECK_THAT(actual[i], Equals(expected[i]));
 }
@@ -133,8 +132,8 @@ TEST_CASE("grouped queries have the gradients of repeated heads", "[fused]") {
       const AttentionOptions options{.causal = causal, .grouped_queries = true};
       Inputs a = shared.requires_grad(), b = shared.requires_grad();
       const at::Tensor output = attention(a, options);
-      const at::Tensor repeated = attention({b.q, b.k.repeat_interleave(3, 1), b.v.repeat_interleave(3, 1)},
-                                            {.causal = causal});
+      const at::Tensor repeated = attention(
+          {b.q, b.k.repeat_interleave(3, 1), b.v.repeat_interleave(3, 1)}, {.causal = causal});
       CHECK_THAT(output, Equals(repeated));
       const at::Tensor upstream = at::randn_like(output);
       const auto actual = gradients(output, upstream, {a.q, a.k, a.v});
@@ -148,9 +147,15 @@ TEST_CASE("the bits of results and gradients do not depend on the number of thre
   struct Row {
     int64_t batch, heads, Tq, Tk, hs;
   };
-  for (const Row& row : {Row{1, 1, 4, 4, 32}, {32, 4, 64, 64, 32}, {3, 5, 77, 77, 40},
-                         {2, 12, 256, 256, 64}, {1, 3, 1024, 1024, 64}, {1, 1, 2100, 2100, 64},
-                         {1, 2, 1024, 1024, 128}, {1, 12, 1, 1024, 64}, {1, 1, 1, 4096, 64}}) {
+  for (const Row& row : {Row{1, 1, 4, 4, 32},
+                         {32, 4, 64, 64, 32},
+                         {3, 5, 77, 77, 40},
+                         {2, 12, 256, 256, 64},
+                         {1, 3, 1024, 1024, 64},
+                         {1, 1, 2100, 2100, 64},
+                         {1, 2, 1024, 1024, 128},
+                         {1, 12, 1, 1024, 64},
+                         {1, 1, 1, 4096, 64}}) {
     const Inputs in = random_inputs({row.batch, row.heads}, row.Tq, row.Tk, row.hs, row.hs);
     for (const Causal causal : {Causal::kNone, Causal::kUpperLeft}) {
       INFO("T " << row.Tq << ", heads " << row.batch * row.heads);
@@ -224,11 +229,11 @@ TEST_CASE("the operator is the function", "[fused]") {
   const at::Tensor keep = at::rand({9, 12}) < 0.7;
   const Inputs shared{in.q, in.k.slice(1, 0, 2), in.v.slice(1, 0, 2)};
   CHECK_THAT(op.call(in.q, in.k, in.v, {}, {}, "none", false), Equals(attention(in)));
-  CHECK_THAT(op.call(shared.q, shared.k, shared.v, keep, 0.5, "lower_right", true),
-             Equals(attention(shared, {.mask = keep,
-                                       .scale = 0.5,
-                                       .causal = Causal::kLowerRight,
-                                       .grouped_queries = true})));
+  CHECK_THAT(
+      op.call(shared.q, shared.k, shared.v, keep, 0.5, "lower_right", true),
+      Equals(attention(
+          shared,
+          {.mask = keep, .scale = 0.5, .causal = Causal::kLowerRight, .grouped_queries = true})));
   CHECK_THAT(op.call(in.q, in.k, in.v, {}, {}, "upper_left", false),
              Equals(attention(in, {.causal = Causal::kUpperLeft})));
   const Inputs f64 = in.to(at::kDouble);
@@ -245,7 +250,8 @@ TEST_CASE("second order gradients of the fused path are those of the composite o
     const Inputs in = inputs.requires_grad();
     const at::Tensor output = path.output(in, {.causal = Causal::kLowerRight});
     const auto first = gradients(output, output.detach().cos(), {in.q, in.k, in.v}, true);
-    const at::Tensor loss = first[0].square().sum() + first[1].sin().sum() + first[2].square().sum();
+    const at::Tensor loss =
+        first[0].square().sum() + first[1].sin().sum() + first[2].square().sum();
     return gradients(loss, at::ones({}, loss.options()), {in.q, in.k, in.v});
   };
   const auto fused = second(paths()[0], base);
@@ -260,10 +266,10 @@ TEST_CASE("gradients are right beside scores and masks of any size", "[fused]") 
       const AttentionOptions options{.mask = at::full({Tq, 7}, added)};
       const Inputs fused = base.requires_grad(), exact = base.requires_grad();
       const at::Tensor upstream = at::randn({2, Tq, 4});
-      const auto actual = gradients(attention(fused, options), upstream, {fused.q, fused.k, fused.v});
-      const auto expected =
-          gradients(attention_steps(exact.q, exact.k, exact.v, options).output, upstream,
-                    {exact.q, exact.k, exact.v});
+      const auto actual =
+          gradients(attention(fused, options), upstream, {fused.q, fused.k, fused.v});
+      const auto expected = gradients(attention_steps(exact.q, exact.k, exact.v, options).output,
+                                      upstream, {exact.q, exact.k, exact.v});
       for (size_t i = 0; i < 3; ++i) {
         INFO("mask " << added << ", Tq " << Tq << ", result " << i);
         CHECK_THAT(actual[i], AllClose(expected[i], 5e-3, 5e-3));

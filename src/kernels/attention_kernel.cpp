@@ -2,7 +2,8 @@
 // Compiles the kernel once for each instruction set and picks the best at run time.
 #include "attention_kernel.h"
 
-// clang-format off: the order is Highway's
+// Each kernel file comes back once for every instruction set; the order is Highway's.
+// clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention_kernel.cpp"
 #include "hwy/foreach_target.h"

@@ -81,8 +81,8 @@ void forward(const Head& head, const Forward& result, int64_t first_query, int64
 /// The whole output for at most kDecodeQueries queries, bound by reading keys and values once.
 void decode(const Head& head, const Forward& result, float* scratch);
 
-/// What keys [first_key, first_key + keys) contribute: their rows of dk and dv, and their part of the
-/// dq of all queries.
+/// What keys [first_key, first_key + keys) contribute: their rows of dk and dv, and their part of
+/// the dq of all queries.
 void backward(const Head& head, const Backward& gradients, int64_t first_key, int64_t keys,
               float* scratch);
 

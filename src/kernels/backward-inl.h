@@ -10,8 +10,8 @@
 //       dq += dS k                                     AddQueryGradients
 //
 // S and P stand transposed, as in the forward pass: keys are rows, queries are lanes. Every product
-// of a pair of blocks is summed from 0 in registers and then added to its gradient, which is shorter
-// chains of rounding than one long sum.
+// of a pair of blocks is summed from 0 in registers and then added to its gradient, which is
+// shorter chains of rounding than one long sum.
 //
 // Source  Dao 2023, "FlashAttention-2", algorithm 2.
 
@@ -130,8 +130,10 @@ struct WeightRows {
       }
     }
     switch (step.block.Vectors() - vector) {
-      case 2: return WeightTile<kRows, 2>(step, j, rows, vector);
-      case 1: return WeightTile<kRows, 1>(step, j, rows, vector);
+      case 2:
+        return WeightTile<kRows, 2>(step, j, rows, vector);
+      case 1:
+        return WeightTile<kRows, 1>(step, j, rows, vector);
     }
   }
 };
@@ -242,8 +244,8 @@ HWY_INLINE QueryBlock PrepareQueries(const Head& head, const Backward& gradients
           WholeVectorRows(d_output, queries, head.value_size, s.d_output)};
 }
 
-void BackwardUnit(const Head& head, const Backward& gradients, int64_t unit_first, int64_t unit_keys,
-                  float* memory) {
+void BackwardUnit(const Head& head, const Backward& gradients, int64_t unit_first,
+                  int64_t unit_keys, float* memory) {
   Scratch scratch(memory);
   const BackwardScratch s(head, scratch);
   const int64_t unit_end = unit_first + unit_keys;
@@ -289,8 +291,8 @@ void BackwardUnit(const Head& head, const Backward& gradients, int64_t unit_firs
         const int64_t to = add ? split : keys;
         AddKeyGradients(s.weights, block.d_output, queries, hidden_queries, from, to, dv,
                         head.value_size, add);
-        AddKeyGradients(s.d_scores, block.q, queries, hidden_queries, from, to, dk,
-                        head.head_size, add);
+        AddKeyGradients(s.d_scores, block.q, queries, hidden_queries, from, to, dk, head.head_size,
+                        add);
       }
       AddQueryGradients(s.d_scores, WholeVectorRows(From(head.k, key), keys, head.head_size, s.k),
                         queries, hidden_queries, keys, dq, head.head_size,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A few queries against many keys, as in decoding token by token: nothing is packed, nothing kept in
-// tiles, and the time is that of reading keys and values. For each query on its own:
+// A few queries against many keys, as in decoding token by token: nothing is packed, nothing kept
+// in tiles, and the time is that of reading keys and values. For each query on its own:
 //
 //   s = scale k q + mask;  p = exp(s - max s);  output = (p v) / sum p          Decode
 //

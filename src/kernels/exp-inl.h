@@ -57,8 +57,8 @@ HWY_INLINE V Exp2(V x) {
   const V p = Exp2Polynomial(r, 0.6931470036506653F, 0.24022242426872253F, 0.05550733581185341F,
                              0.009671512991189957F, 0.001326472731307149F);
   // Multiplied by the power and not added to the exponent: the sum would turn NaN into a number.
-  const auto exponent = hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, shifted)),
-                                hn::Set(di, int32_t{127} << 23));
+  const auto exponent =
+      hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, shifted)), hn::Set(di, int32_t{127} << 23));
   return hn::Mul(p, hn::BitCast(d, exponent));
 }
 

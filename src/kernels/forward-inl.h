@@ -148,7 +148,8 @@ HWY_INLINE void Softmax(const ScoreBlock& block, const float* block_max, bool fi
       const V m_before = hn::LoadU(d, row_max + lane);
       m = hn::Max(m, m_before);
       const V nothing_seen = hn::Set(d, -kInfinity);
-      const V factor = hn::IfThenZeroElse(hn::Eq(m_before, nothing_seen), Exp2(hn::Sub(m_before, m)));
+      const V factor =
+          hn::IfThenZeroElse(hn::Eq(m_before, nothing_seen), Exp2(hn::Sub(m_before, m)));
       l = hn::Mul(hn::LoadU(d, row_sum + lane), factor);
       hn::StoreU(factor, d, rescale + lane);
     }
@@ -226,7 +227,8 @@ HWY_INLINE void Finish(const float* row_max, const float* row_sum, int64_t queri
   for (int64_t lane = 0; lane < queries; lane += kLanes) {
     const V l = hn::LoadU(d, row_sum + lane);
     const auto nothing_seen = hn::Eq(l, hn::Zero(d));
-    hn::StoreU(hn::IfThenZeroElse(nothing_seen, hn::Div(hn::Set(d, 1.0F), l)), d, normalizer + lane);
+    hn::StoreU(hn::IfThenZeroElse(nothing_seen, hn::Div(hn::Set(d, 1.0F), l)), d,
+               normalizer + lane);
     if (log_sum_out != nullptr) {
       const V m = hn::LoadU(d, row_max + lane);
       StoreFirst(hn::IfThenZeroElse(nothing_seen, m), queries - lane, row_max_out + lane);
@@ -255,8 +257,8 @@ void ForwardUnit(const Head& head, const Forward& result, int64_t first_query, i
   int64_t first_key = 0;
   do {
     const int64_t block_keys = std::min(kKeyBlock, head.keys - first_key);
-    const ConstRows values = WholeVectorRows(From(head.v, first_key), block_keys, head.value_size,
-                                             s.values);
+    const ConstRows values =
+        WholeVectorRows(From(head.v, first_key), block_keys, head.value_size, s.values);
     for (int64_t i = 0; i < queries; i += kPanel) {
       const int64_t panel_queries = std::min(kPanel, queries - i);
       const int64_t query = first_query + i;
@@ -278,8 +280,12 @@ void ForwardUnit(const Head& head, const Forward& result, int64_t first_query, i
                result.row_max == nullptr ? nullptr : result.row_max + query,
                result.log_sum == nullptr ? nullptr : result.log_sum + query);
       }
-      AddValues(block, {s.weights, values, first ? nullptr : rescale, last ? normalizer : nullptr,
-                        {s.sums + i * s.value_stride, s.value_stride}, From(result.output, query),
+      AddValues(block, {s.weights,
+                        values,
+                        first ? nullptr : rescale,
+                        last ? normalizer : nullptr,
+                        {s.sums + i * s.value_stride, s.value_stride},
+                        From(result.output, query),
                         head.value_size});
     }
     first_key += kKeyBlock;

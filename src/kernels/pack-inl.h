@@ -87,8 +87,8 @@ HWY_INLINE void PackTransposed(ConstRows rows, int64_t n, int64_t width, float f
 // block spread over all sets of the cache.
 HWY_INLINE constexpr int64_t CopyStride(int64_t width) { return ((width + 15) / 16 | 1) * 16; }
 
-// The same rows, to be read in whole vectors and many times: in place where their width allows, else
-// a copy. Rows that are a multiple of 512 bytes apart would crowd into few sets of the cache.
+// The same rows, to be read in whole vectors and many times: in place where their width allows,
+// else a copy. Rows that are a multiple of 512 bytes apart would crowd into few sets of the cache.
 HWY_INLINE ConstRows WholeVectorRows(ConstRows rows, int64_t n, int64_t width, float* copy) {
   if (width % kLanes == 0 && rows.stride % 128 != 0) return rows;
   const int64_t stride = CopyStride(width);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The most multiply-adds a core gives: independent chains of them, and nothing else. What benchmarks
-// measure the kernel against.
+// The most multiply-adds a core gives: independent chains of them, and nothing else. What
+// benchmarks measure the kernel against.
 
 // clang-format off
 #if defined(MINI_KERNELS_PEAK_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Scores of a block of keys with a panel of queries, in base 2: what forward and backward begin with.
+// Scores of a block of keys with a panel of queries, in base 2: how forward and backward begin.
 //
-//   S[j][i] = log2(e) * (scale * k_j . q_i + mask[i][j]),  -infinity where query i may not see key j
+//   S[j][i] = log2(e) * (scale * k_j . q_i + mask[i][j]),  -infinity where i may not see j
 //
 // Keys are the rows of a tile and queries lie side by side in its vectors, so that keys are read
 // where they are, only the few queries of a unit are transposed, and the maximum and sum of a query
@@ -26,12 +26,12 @@ HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {
 
 struct ScoreBlock {
-  ConstRows k;             // the block's keys, (keys, hs)
-  const float* q;          // (hs, kPanel), times scale * log2(e)
-  const float* mask;       // (keys, kPanel), or null
+  ConstRows k;        // the block's keys, (keys, hs)
+  const float* q;     // (hs, kPanel), times scale * log2(e)
+  const float* mask;  // (keys, kPanel), or null
   int64_t head_size = 0;
-  int64_t queries = 0;     // of the panel
-  int64_t keys = 0;        // seen by its last query
+  int64_t queries = 0;       // of the panel
+  int64_t keys = 0;          // seen by its last query
   int64_t hidden_lanes = 0;  // Key j is hidden from the first hidden_lanes + j queries.
 
   // Keys, counted from the block's first, that query i sees.
@@ -73,8 +73,7 @@ HWY_INLINE void ScoreTile(const ScoreBlock& block, int64_t j, int64_t rows, int6
       MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
         // Selected and not only added: a hidden key stays hidden if its score is NaN.
         const V added = hn::LoadU(d, mask + v * kLanes);
-        scores[r][v] =
-            hn::IfThenElse(hn::Eq(added, hidden), hidden, hn::Add(scores[r][v], added));
+        scores[r][v] = hn::IfThenElse(hn::Eq(added, hidden), hidden, hn::Add(scores[r][v], added));
       }
     }
   }
@@ -84,7 +83,8 @@ HWY_INLINE void ScoreTile(const ScoreBlock& block, int64_t j, int64_t rows, int6
     MINI_UNROLL for (int r = 0; r < kRows; ++r) {
       MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
         const int64_t lanes = std::clamp<int64_t>(hidden_lanes + r - v * kLanes, 0, kLanes);
-        scores[r][v] = hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(lanes)), hidden, scores[r][v]);
+        scores[r][v] =
+            hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(lanes)), hidden, scores[r][v]);
       }
     }
   }

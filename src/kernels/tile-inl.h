@@ -5,8 +5,9 @@
 //   for k:  for each row r, vector v:  c[r][v] += a(r, k) * b(k)[v]
 //
 // A is read one number at a time (from anywhere), B in whole vectors. A product of any size is cut
-// into tiles of at most kTileRows rows by `ForTileRows` and of 1 to 3 vectors by `TileVectors`, columns
-// in the outer loop, so that a few columns of B stay in the first-level cache for all rows of A.
+// into tiles of at most kTileRows rows by `ForTileRows` and of 1 to 3 vectors by `TileVectors`,
+// columns in the outer loop, so that a few columns of B stay in the first-level cache for all rows
+// of A.
 
 // clang-format off
 #if defined(MINI_KERNELS_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -31,8 +32,8 @@ using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 inline constexpr int64_t kLanes = hn::MaxLanes(D());
 
-// Rows of a tile, and its widest number of vectors: rows * vectors sums, one row of B and one number
-// of A have to fit into 32 or 16 registers.
+// Rows of a tile, and its widest number of vectors: rows * vectors sums, one row of B and one
+// number of A have to fit into 32 or 16 registers.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
 inline constexpr int kTileRows = 8;
 inline constexpr int kTileVectors = 3;
@@ -133,10 +134,14 @@ HWY_INLINE void MultiplyAdd(OperandA a, const float* HWY_RESTRICT b, int64_t b_s
 template <template <int> class Step, class... Arguments>
 HWY_INLINE void ForTileRows(int64_t rows, const Arguments&... arguments) {
   switch ((rows + 1) / 2) {
-    case 1: return Step<2>::Run(arguments...);
-    case 2: return Step<4>::Run(arguments...);
-    case 3: return Step<6>::Run(arguments...);
-    default: return Step<kTileRows>::Run(arguments...);
+    case 1:
+      return Step<2>::Run(arguments...);
+    case 2:
+      return Step<4>::Run(arguments...);
+    case 3:
+      return Step<6>::Run(arguments...);
+    default:
+      return Step<kTileRows>::Run(arguments...);
   }
 }
 
@@ -161,9 +166,12 @@ template <int kRows, class OperandA, class Finish>
 HWY_INLINE void Product(const OperandA& a, ConstRows b, int64_t K, int64_t column, int64_t vectors,
                         const Finish& finish) {
   switch (vectors) {
-    case 1: return ProductTile<kRows, 1>(a, b, K, column, finish);
-    case 2: return ProductTile<kRows, 2>(a, b, K, column, finish);
-    default: return ProductTile<kRows, kTileVectors>(a, b, K, column, finish);
+    case 1:
+      return ProductTile<kRows, 1>(a, b, K, column, finish);
+    case 2:
+      return ProductTile<kRows, 2>(a, b, K, column, finish);
+    default:
+      return ProductTile<kRows, kTileVectors>(a, b, K, column, finish);
   }
 }
 

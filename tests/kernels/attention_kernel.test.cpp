@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The fused kernel on every instruction set that this processor runs, against the formula in float64.
+// The fused kernel on every instruction set that this processor runs, against the formula in
+// float64.
 #include "kernels/attention_kernel.h"
 
 #include <cmath>
@@ -62,8 +63,7 @@ std::vector<std::pair<std::string, AttentionOptions>> options_for(const Size& si
       {"lower right", {.causal = Causal::kLowerRight}},
       {"bool mask", {.mask = keep}},
       {"float mask", {.mask = bias}},
-      {"padding and causal",
-       {.mask = keep.slice(0, size.Tq - 1), .causal = Causal::kLowerRight}},
+      {"padding and causal", {.mask = keep.slice(0, size.Tq - 1), .causal = Causal::kLowerRight}},
       {"mask of each batch", {.mask = bias.slice(1, 0, 1)}},
       {"scale", {.scale = -1.5 / std::sqrt(static_cast<double>(size.d_k))}},
   };
@@ -116,12 +116,14 @@ TEST_CASE("the kernel agrees with float64 around every boundary on every instruc
 }
 
 TEST_CASE("the kernel's error is at most twice LibTorch's on every instruction set", "[kernel]") {
-  for (const Size& size : {Size{64, 64, 32, 32}, {77, 77, 40, 40}, {256, 256, 64, 64},
-                           {1, 1024, 64, 64}, {513, 300, 128, 128}}) {
+  for (const Size& size : {Size{64, 64, 32, 32},
+                           {77, 77, 40, 40},
+                           {256, 256, 64, 64},
+                           {1, 1024, 64, 64},
+                           {513, 300, 128, 128}}) {
     const Inputs in = random_inputs({1, 2}, size.Tq, size.Tk, size.d_k, size.d_v);
     const at::Tensor upstream = at::randn({1, 2, size.Tq, size.d_v});
-    const std::vector<at::Tensor> exact =
-        results(paths()[1], in.to(at::kDouble), {}, upstream);
+    const std::vector<at::Tensor> exact = results(paths()[1], in.to(at::kDouble), {}, upstream);
     const Path libtorch{"LibTorch", [](const Inputs& i, const AttentionOptions&) {
                           return at::scaled_dot_product_attention(i.q, i.k, i.v);
                         }};
@@ -130,7 +132,9 @@ TEST_CASE("the kernel's error is at most twice LibTorch's on every instruction s
       const std::vector<at::Tensor> ours = results(paths()[0], in, {}, upstream);
       for (size_t i = 0; i < ours.size(); ++i) {
         INFO("Tq " << size.Tq << " Tk " << size.Tk << " d_k " << size.d_k << ", result " << i);
-        const auto error = [&](const at::Tensor& t) { return (t - exact[i]).abs().max().item<double>(); };
+        const auto error = [&](const at::Tensor& t) {
+          return (t - exact[i]).abs().max().item<double>();
+        };
         CHECK(error(ours[i]) <= 2 * error(peer[i]) + 1e-6);
       }
     });
@@ -152,7 +156,8 @@ TEST_CASE("rows that see nothing are 0 and large scores are exact on every instr
       const at::Tensor exact = attention_steps(in.q.to(at::kDouble), in.k.to(at::kDouble),
                                                in.v.to(at::kDouble), {.scale = scale})
                                    .output;
-      const at::Tensor output = mini::scaled_dot_product_attention(in.q, in.k, in.v, {.scale = scale});
+      const at::Tensor output =
+          mini::scaled_dot_product_attention(in.q, in.k, in.v, {.scale = scale});
       CHECK(output.isfinite().all().item<bool>());
       CHECK_THAT(output, AllClose(exact, 1e-2, 1e-2));
     }
