@@ -35,7 +35,7 @@ std::string slope_sentence(const MedianSlopes& slopes) {
       : asleep(slopes.scaled)   ? "Scaled, most weights hardly follow their scores: that softmax "
                                   "sleeps, the unscaled one not."
                                 : "Both softmaxes are awake at these scores; sweep_head_size shows "
-                                "what puts one to sleep.";
+                                  "what puts one to sleep.";
   return fmt::format(
       "Median slope w (1 - w): {:.2g} unscaled, {:.2g} scaled, {:.2g} if all were even.\n{}\n",
       slopes.unscaled, slopes.scaled, slopes.even, verdict);

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "attention_checks.h"
+#include "fused_attention.h"
 
 namespace mini {
 namespace {
@@ -105,6 +106,9 @@ AttentionSteps composite_attention(const at::Tensor& q, const at::Tensor& k, con
 at::Tensor scaled_dot_product_attention(const at::Tensor& q, const at::Tensor& k,
                                         const at::Tensor& v, const AttentionOptions& options) {
   check_attention_arguments("scaled_dot_product_attention", q, k, v, options);
+  if (fused_attention_obstacle(q, k, v, options) == nullptr) {
+    return fused_attention(q, k, v, options);
+  }
   return composite_attention(q, k, v, options).output;
 }
 
@@ -117,7 +121,8 @@ AttentionSteps attention_steps(const at::Tensor& q, const at::Tensor& k, const a
 AttentionPath attention_path(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const AttentionOptions& options) {
   check_attention_arguments("attention_path", q, k, v, options);
-  return {.fused = false, .reason = "this build has no fused kernel"};
+  const char* obstacle = fused_attention_obstacle(q, k, v, options);
+  return {.fused = obstacle == nullptr, .reason = obstacle == nullptr ? "" : obstacle};
 }
 
 }  // namespace mini

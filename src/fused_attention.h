@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// Attention through the fused CPU kernel: from tensors to heads, units and threads.
+#pragma once
+
+#include "mini/attention.h"
+
+namespace mini {
+
+/// What rules the fused kernel out for these arguments, in words; null if nothing does.
+/// Reads kinds of tensors and options, no sizes: any shape that the contract allows is taken.
+const char* fused_attention_obstacle(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                     const AttentionOptions& options);
+
+/// Attention where nothing rules the kernel out, with gradients. Arguments have been checked.
+at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const AttentionOptions& options);
+
+/// One pass forward, and what the backward pass needs of it.
+struct FusedOutput {
+  at::Tensor output;  ///< (..., Tq, d_v), laid out in memory like q where d_v = d_k
+  /// Largest score of each row, and logarithm of its sum, base 2.  (..., 2, Tq) float32.
+  /// Undefined unless kept.
+  at::Tensor softmax;
+};
+FusedOutput fused_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                    const AttentionOptions& options, bool keep_softmax);
+
+/// One pass backward; each gradient is laid out in memory like its tensor.
+struct FusedGradients {
+  at::Tensor dq, dk, dv;
+};
+FusedGradients fused_attention_backward(const at::Tensor& d_output, const at::Tensor& q,
+                                        const at::Tensor& k, const at::Tensor& v,
+                                        const FusedOutput& forward,
+                                        const AttentionOptions& options);
+
+/// A tensor of `sizes` for a result that belongs to `like`: laid out like it if the sizes agree.
+at::Tensor empty_beside(const at::Tensor& like, c10::SymIntArrayRef sizes, at::ScalarType dtype);
+
+}  // namespace mini

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// Compiles the kernel once for each instruction set and picks the best at run time.
+#include "attention_kernel.h"
+
+// Each kernel file comes back once for every instruction set; the order is Highway's.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "attention_kernel.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "backward-inl.h"
+#include "decode-inl.h"
+#include "exp-inl.h"
+#include "forward-inl.h"
+#include "peak-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace mini::kernels::HWY_NAMESPACE {
+
+void Exp2Array(const float* x, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    StoreFirst(Exp2(LoadFirst(n - i, x + i)), n - i, out + i);
+  }
+}
+
+const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace mini::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mini::kernels {
+
+HWY_EXPORT(ForwardUnit);
+HWY_EXPORT(Decode);
+HWY_EXPORT(BackwardUnit);
+HWY_EXPORT(DecodeBackward);
+HWY_EXPORT(ForwardScratchSize);
+HWY_EXPORT(DecodeScratchSize);
+HWY_EXPORT(BackwardScratchSize);
+HWY_EXPORT(Exp2Array);
+HWY_EXPORT(MultiplyAdds);
+HWY_EXPORT(TargetName);
+
+void forward(const Head& head, const Forward& result, int64_t first_query, int64_t queries,
+             float* scratch) {
+  HWY_DYNAMIC_DISPATCH(ForwardUnit)(head, result, first_query, queries, scratch);
+}
+void decode(const Head& head, const Forward& result, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(Decode)(head, result, scratch);
+}
+void backward(const Head& head, const Backward& gradients, int64_t first_key, int64_t keys,
+              float* scratch) {
+  HWY_DYNAMIC_DISPATCH(BackwardUnit)(head, gradients, first_key, keys, scratch);
+}
+void decode_backward(const Head& head, const Backward& gradients, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(DecodeBackward)(head, gradients, scratch);
+}
+
+int64_t forward_scratch(const Head& head) { return HWY_DYNAMIC_DISPATCH(ForwardScratchSize)(head); }
+int64_t decode_scratch(const Head& head) { return HWY_DYNAMIC_DISPATCH(DecodeScratchSize)(head); }
+int64_t backward_scratch(const Head& head) {
+  return HWY_DYNAMIC_DISPATCH(BackwardScratchSize)(head);
+}
+
+const char* target_name() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
+void exp2(const float* x, int64_t n, float* out) { HWY_DYNAMIC_DISPATCH(Exp2Array)(x, n, out); }
+
+double multiply_adds(int64_t rounds) {
+  float result;
+  const double operations = HWY_DYNAMIC_DISPATCH(MultiplyAdds)(rounds, &result);
+  // Used, or the compiler would leave the work out.
+  return result == 0.0F ? 0.0 : operations;
+}
+
+std::vector<int64_t> supported_targets() { return hwy::SupportedAndGeneratedTargets(); }
+
+void set_target(int64_t target) {
+  hwy::SetSupportedTargetsForTest(target);
+  // Dispatch reads a copy of the supported targets, made at the first call.
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+}  // namespace mini::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT
+// Backward: all queries against the keys of one unit, with the weights computed again.
+//
+//   for each block of queries:
+//     delta = scale * rowsum(dO * output)
+//     for each block of keys that it sees:
+//       P  = exp(S - m - log l)                        RecomputeWeights
+//       dS = P * (scale * v dO^T - delta)
+//       dv += P^T dO;  dk += dS^T q                    AddKeyGradients
+//       dq += dS k                                     AddQueryGradients
+//
+// S and P stand transposed, as in the forward pass: keys are rows, queries are lanes. Every product
+// of a pair of blocks is summed from 0 in registers and then added to its gradient, which is
+// shorter chains of rounding than one long sum.
+//
+// Source  Dao 2023, "FlashAttention-2", algorithm 2.
+
+// clang-format off
+#if defined(MINI_KERNELS_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MINI_KERNELS_BACKWARD_INL_H_
+#undef MINI_KERNELS_BACKWARD_INL_H_
+#else
+#define MINI_KERNELS_BACKWARD_INL_H_
+#endif
+// clang-format on
+
+#include <algorithm>
+
+#include "dot-inl.h"
+#include "exp-inl.h"
+#include "hwy/highway.h"
+#include "pack-inl.h"
+#include "score-inl.h"
+#include "scratch.h"
+#include "tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mini::kernels::HWY_NAMESPACE {
+
+inline constexpr int64_t kBackwardQueries = 64;  // of a block
+inline constexpr int64_t kBackwardKeys = 128;
+
+struct BackwardScratch {
+  BackwardScratch(const Head& head, Scratch& scratch)
+      : q_stride(CopyStride(head.head_size)),
+        o_stride(CopyStride(head.value_size)),
+        q_panels(scratch.Take(kBackwardQueries * head.head_size)),
+        d_output_panels(scratch.Take(kBackwardQueries * head.value_size)),
+        q(scratch.Take(kBackwardQueries * q_stride)),
+        d_output(scratch.Take(kBackwardQueries * o_stride)),
+        k(scratch.Take(kBackwardKeys * q_stride)),
+        row_max(scratch.Take(kBackwardQueries)),
+        log_sum(scratch.Take(kBackwardQueries)),
+        delta(scratch.Take(kBackwardQueries)),
+        weights(scratch.Take(kBackwardKeys * kBackwardQueries)),
+        d_scores(scratch.Take(kBackwardKeys * kBackwardQueries)),
+        mask(scratch.Take(head.mask.IsPresent() ? kBackwardKeys * kPanel : 0)),
+        mask_rows(scratch.Take(head.mask.IsPresent() ? kBackwardKeys * kPanel : 0)) {}
+
+  int64_t q_stride, o_stride;
+  float* q_panels;         // panels of (hs, kPanel), times scale * log2(e)
+  float* d_output_panels;  // panels of (d_v, kPanel), times scale
+  float* q;                // in whole vectors, (queries, q_stride)
+  float* d_output;         // in whole vectors, (queries, o_stride)
+  float* k;                // in whole vectors, (keys, q_stride)
+  float* row_max;          // m, (queries)
+  float* log_sum;          // log2 l, (queries)
+  float* delta;            // (queries)
+  float* weights;          // P^T, (keys, kBackwardQueries)
+  float* d_scores;         // dS^T, (keys, kBackwardQueries)
+  float* mask;             // (keys, kPanel)
+  float* mask_rows;        // (kPanel, keys)
+};
+
+// ---- P and dS of one panel of queries.
+
+struct WeightStep {
+  ScoreBlock block;
+  ConstRows v;            // the block's values
+  const float* d_output;  // (d_v, kPanel)
+  int64_t value_size;
+  const float* row_max;
+  const float* log_sum;
+  const float* delta;
+  float* weights;
+  float* d_scores;
+};
+
+template <int kRows, int kVectors>
+HWY_INLINE void WeightTile(const WeightStep& step, int64_t j, int64_t rows, int64_t vector) {
+  const D d;
+  const int64_t lane = vector * kLanes;
+  float* weights = step.weights + j * kBackwardQueries + lane;
+  float* d_scores = step.d_scores + j * kBackwardQueries + lane;
+  V tile[kRows][kVectors];
+
+  ScoreTile(step.block, j, rows, vector, tile);
+  MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const V row_max = hn::LoadU(d, step.row_max + lane + v * kLanes);
+    const V log_sum = hn::LoadU(d, step.log_sum + lane + v * kLanes);
+    MINI_UNROLL for (int r = 0; r < kRows; ++r) {
+      if (r >= rows) break;
+      hn::StoreU(Exp2(hn::Sub(hn::Sub(tile[r][v], row_max), log_sum)), d,
+                 weights + r * kBackwardQueries + v * kLanes);
+    }
+  }
+
+  SetZero(tile);
+  MultiplyAdd(RowsOfA<kRows>(From(step.v, j).data, step.v.stride, rows), step.d_output + lane,
+              kPanel, step.value_size, tile);
+  MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const V delta = hn::LoadU(d, step.delta + lane + v * kLanes);
+    MINI_UNROLL for (int r = 0; r < kRows; ++r) {
+      if (r >= rows) break;
+      const int64_t at = r * kBackwardQueries + v * kLanes;
+      hn::StoreU(hn::Mul(hn::LoadU(d, weights + at), hn::Sub(tile[r][v], delta)), d, d_scores + at);
+    }
+  }
+}
+
+template <int kRows>
+struct WeightRows {
+  static HWY_NOINLINE void Run(const WeightStep& step, int64_t j, int64_t rows) {
+    const int64_t vector = std::min(step.block.FirstVector(j), step.block.Vectors());
+    for (int64_t r = 0; r < rows; ++r) {  // who sees none of these keys has weight 0
+      for (int64_t lane = 0; lane < vector * kLanes; lane += kLanes) {
+        const int64_t at = (j + r) * kBackwardQueries + lane;
+        hn::StoreU(hn::Zero(D()), D(), step.weights + at);
+        hn::StoreU(hn::Zero(D()), D(), step.d_scores + at);
+      }
+    }
+    switch (step.block.Vectors() - vector) {
+      case 2:
+        return WeightTile<kRows, 2>(step, j, rows, vector);
+      case 1:
+        return WeightTile<kRows, 1>(step, j, rows, vector);
+    }
+  }
+};
+
+HWY_INLINE void RecomputeWeights(const WeightStep& step, int64_t keys) {
+  for (int64_t j = 0; j < keys; j += kTileRows) {
+    const int64_t rows = std::min<int64_t>(kTileRows, keys - j);
+    ForTileRows<WeightRows>(rows, step, j, rows);
+  }
+}
+
+// ---- Gradients from P and dS.
+
+struct AddToRows {
+  Rows to;
+  int64_t rows, columns;
+  bool add;  // else overwrite
+
+  template <int kRows, int kVectors>
+  HWY_INLINE void operator()(V (&tile)[kRows][kVectors], int64_t column) const {
+    MINI_UNROLL for (int r = 0; r < kRows; ++r) {
+      if (r >= rows) break;
+      MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
+        const int64_t at = column + v * kLanes;
+        float* row = From(to, r).data + at;
+        const V sum = add ? hn::Add(LoadFirst(columns - at, row), tile[r][v]) : tile[r][v];
+        StoreFirst(sum, columns - at, row);
+      }
+    }
+  }
+};
+
+// gradient (+)= transposed b over queries; rows of `transposed` are keys.
+template <int kRows>
+struct KeyGradientRows {
+  static HWY_NOINLINE void Run(const float* transposed, ConstRows b, int64_t queries,
+                               int64_t column, int64_t vectors, const AddToRows& finish) {
+    Product<kRows>(RowsOfA<kRows>(transposed, kBackwardQueries, finish.rows), b, queries, column,
+                   vectors, finish);
+  }
+};
+
+// gradient (+)= transposed^T b over keys; columns of `transposed` are queries.
+template <int kRows>
+struct QueryGradientRows {
+  static HWY_NOINLINE void Run(const float* transposed, ConstRows b, int64_t keys, int64_t column,
+                               int64_t vectors, const AddToRows& finish) {
+    Product<kRows>(ColumnsOfA<kBackwardQueries>{transposed}, b, keys, column, vectors, finish);
+  }
+};
+
+// dk or dv of keys [first, last) of a block; key j is hidden from the first hidden_queries + j.
+HWY_INLINE void AddKeyGradients(const float* transposed, ConstRows b, int64_t queries,
+                                int64_t hidden_queries, int64_t first, int64_t last, Rows gradient,
+                                int64_t columns, bool add) {
+  for (int64_t column = 0, vectors; column < columns; column += vectors * kLanes) {
+    vectors = TileVectors(columns - column);
+    for (int64_t j = first; j < last; j += kTileRows) {
+      const int64_t rows = std::min<int64_t>(kTileRows, last - j);
+      const int64_t hidden = std::clamp<int64_t>(hidden_queries + j, 0, queries);
+      ForTileRows<KeyGradientRows>(rows, transposed + j * kBackwardQueries + hidden,
+                                   From(b, hidden), queries - hidden, column, vectors,
+                                   AddToRows{From(gradient, j), rows, columns, add});
+    }
+  }
+}
+
+HWY_INLINE void AddQueryGradients(const float* transposed, ConstRows k, int64_t queries,
+                                  int64_t hidden_queries, int64_t keys, Rows dq, int64_t columns,
+                                  bool add) {
+  for (int64_t column = 0, vectors; column < columns; column += vectors * kLanes) {
+    vectors = TileVectors(columns - column);
+    for (int64_t i = 0; i < queries; i += kTileRows) {
+      const int64_t rows = std::min<int64_t>(kTileRows, queries - i);
+      const int64_t seen = std::clamp<int64_t>(i + rows - hidden_queries, 0, keys);
+      ForTileRows<QueryGradientRows>(rows, transposed + i, k, seen, column, vectors,
+                                     AddToRows{From(dq, i), rows, columns, add});
+    }
+  }
+}
+
+// ---- The driver.
+
+struct QueryBlock {
+  ConstRows q, d_output;  // in whole vectors
+};
+
+HWY_INLINE QueryBlock PrepareQueries(const Head& head, const Backward& gradients, int64_t first,
+                                     int64_t queries, const BackwardScratch& s) {
+  const D d;
+  const ConstRows q = From(head.q, first);
+  const ConstRows d_output = From(gradients.d_output, first);
+  for (int64_t i = 0; i < queries; i += kPanel) {
+    const int64_t n = std::min(kPanel, queries - i);
+    PackTransposed(From(q, i), n, head.head_size, head.scale * kLog2E,
+                   s.q_panels + i * head.head_size);
+    PackTransposed(From(d_output, i), n, head.value_size, head.scale,
+                   s.d_output_panels + i * head.value_size);
+  }
+  DotProducts(From(gradients.output, first), d_output, queries, head.value_size, s.delta);
+  const V scale = hn::Set(d, head.scale);
+  for (int64_t i = 0; i < queries; i += kLanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, s.delta + i), scale), d, s.delta + i);
+    hn::StoreU(LoadFirst(queries - i, gradients.row_max + first + i), d, s.row_max + i);
+    hn::StoreU(LoadFirst(queries - i, gradients.log_sum + first + i), d, s.log_sum + i);
+  }
+  return {WholeVectorRows(q, queries, head.head_size, s.q),
+          WholeVectorRows(d_output, queries, head.value_size, s.d_output)};
+}
+
+void BackwardUnit(const Head& head, const Backward& gradients, int64_t unit_first,
+                  int64_t unit_keys, float* memory) {
+  Scratch scratch(memory);
+  const BackwardScratch s(head, scratch);
+  const int64_t unit_end = unit_first + unit_keys;
+  // Rows of dk and dv before this key hold sums already; with causality it moves on with queries.
+  int64_t written = gradients.add_to_dk_dv ? unit_end : unit_first;
+
+  for (int64_t first = 0; first < head.queries; first += kBackwardQueries) {
+    const int64_t queries = std::min(kBackwardQueries, head.queries - first);
+    const int64_t seen = std::min(unit_end, first + queries + head.diagonal);
+    const Rows dq = From(gradients.dq, first);
+    if (seen <= unit_first) {
+      if (!gradients.add_to_dq) SetZero(dq, queries, head.head_size);
+      continue;
+    }
+    const QueryBlock block = PrepareQueries(head, gradients, first, queries, s);
+    for (int64_t key = unit_first; key < seen; key += kBackwardKeys) {
+      const int64_t keys = std::min(kBackwardKeys, seen - key);
+      const int64_t hidden_queries = key - first - head.diagonal;
+      for (int64_t i = 0; i < queries; i += kPanel) {
+        const int64_t n = std::min(kPanel, queries - i);
+        WeightStep step{MakeScoreBlock(head, first + i, n, key, keys),
+                        From(head.v, key),
+                        s.d_output_panels + i * head.value_size,
+                        head.value_size,
+                        s.row_max + i,
+                        s.log_sum + i,
+                        s.delta + i,
+                        s.weights + i,
+                        s.d_scores + i};
+        step.block.q = s.q_panels + i * head.head_size;
+        if (head.mask.IsPresent()) {
+          PackMask(head.mask, first + i, n, key, keys, s.mask_rows, s.mask);
+          step.block.mask = s.mask;
+        }
+        RecomputeWeights(step, keys);
+      }
+
+      const int64_t split = std::clamp(written - key, int64_t{0}, keys);
+      const Rows dv = From(gradients.dv, key);
+      const Rows dk = From(gradients.dk, key);
+      for (const bool add : {true, false}) {
+        const int64_t from = add ? 0 : split;
+        const int64_t to = add ? split : keys;
+        AddKeyGradients(s.weights, block.d_output, queries, hidden_queries, from, to, dv,
+                        head.value_size, add);
+        AddKeyGradients(s.d_scores, block.q, queries, hidden_queries, from, to, dk, head.head_size,
+                        add);
+      }
+      AddQueryGradients(s.d_scores, WholeVectorRows(From(head.k, key), keys, head.head_size, s.k),
+                        queries, hidden_queries, keys, dq, head.head_size,
+                        gradients.add_to_dq || key > unit_first);
+    }
+    written = std::max(written, seen);
+  }
+  SetZero(From(gradients.dk, written), unit_end - written, head.head_size);
+  SetZero(From(gradients.dv, written), unit_end - written, head.value_size);
+}
+
+int64_t BackwardScratchSize(const Head& head) {
+  Scratch scratch(nullptr);
+  const BackwardScratch measured(head, scratch);
+  return scratch.size();
+}
+
+}  // namespace mini::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

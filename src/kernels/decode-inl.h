@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// A few queries against many keys, as in decoding token by token: nothing is packed, nothing kept
+// in tiles, and the time is that of reading keys and values. For each query on its own:
+//
+//   s = scale k q + mask;  p = exp(s - max s);  output = (p v) / sum p          Decode
+//
+//   p = exp(s - max s - log sum);  ds = scale * p * (v dO - output . dO)      DecodeBackward
+//   dq = ds k;  dk += ds q^T;  dv += p dO^T
+
+// clang-format off
+#if defined(MINI_KERNELS_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MINI_KERNELS_DECODE_INL_H_
+#undef MINI_KERNELS_DECODE_INL_H_
+#else
+#define MINI_KERNELS_DECODE_INL_H_
+#endif
+// clang-format on
+
+#include <algorithm>
+#include <cmath>
+
+#include "dot-inl.h"
+#include "exp-inl.h"
+#include "hwy/highway.h"
+#include "pack-inl.h"
+#include "scratch.h"
+#include "tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mini::kernels::HWY_NAMESPACE {
+
+HWY_INLINE int64_t KeysSeen(const Head& head, int64_t query) {
+  return std::clamp<int64_t>(query + head.diagonal + 1, 0, head.keys);
+}
+
+struct DecodeScratch {
+  DecodeScratch(const Head& head, Scratch& scratch)
+      : weights(scratch.Take(RoundUp(head.keys, kLanes))),
+        d_weights(scratch.Take(RoundUp(head.keys, kLanes))),
+        mask(scratch.Take(head.mask.IsPresent() ? RoundUp(head.keys, kLanes) : 0)) {}
+
+  float* weights;    // s, then p
+  float* d_weights;  // ds
+  float* mask;
+};
+
+// s = log2(e) * (scale k q + mask) for the keys that the query sees, filled up with -infinity to
+// whole vectors; returns the largest.
+HWY_INLINE float Scores(const Head& head, int64_t query, int64_t seen, const DecodeScratch& s) {
+  const D d;
+  const V hidden = hn::Set(d, -kInfinity);
+  const V factor = hn::Set(d, head.scale * kLog2E);
+  DotProducts({From(head.q, query).data, 0}, head.k, seen, head.head_size, s.weights);
+  if (head.mask.IsPresent()) {
+    PackMaskRow(head.mask, query, 0, seen, s.mask);
+  }
+  V largest = hidden;
+  for (int64_t j = 0; j < seen; j += kLanes) {
+    V score = hn::Mul(hn::LoadU(d, s.weights + j), factor);
+    if (head.mask.IsPresent()) {
+      const V added = hn::LoadU(d, s.mask + j);
+      score = hn::IfThenElse(hn::Eq(added, hidden), hidden, hn::Add(score, added));
+    }
+    if (seen - j < kLanes) {
+      score = hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(seen - j)), score, hidden);
+    }
+    hn::StoreU(score, d, s.weights + j);
+    largest = hn::Max(largest, score);
+  }
+  return hn::GetLane(hn::MaxOfLanes(d, largest));
+}
+
+// s -> p = 2^(s - row_max - log_sum) in place; returns the sum.
+HWY_INLINE float Exponentials(float* weights, int64_t seen, float row_max, float log_sum) {
+  const D d;
+  V sum = hn::Zero(d);
+  for (int64_t j = 0; j < seen; j += kLanes) {
+    const V score = hn::Sub(hn::LoadU(d, weights + j), hn::Set(d, row_max));
+    const V weight = Exp2(hn::Sub(score, hn::Set(d, log_sum)));
+    hn::StoreU(weight, d, weights + j);
+    sum = hn::Add(sum, weight);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+void Decode(const Head& head, const Forward& result, float* memory) {
+  Scratch scratch(memory);
+  const DecodeScratch s(head, scratch);
+  for (int64_t i = 0; i < head.queries; ++i) {
+    const int64_t seen = KeysSeen(head, i);
+    const float largest = Scores(head, i, seen, s);
+    const float row_max = largest == -kInfinity ? 0.0F : largest;
+    const float sum = Exponentials(s.weights, seen, row_max, 0.0F);
+    // 0 for a row that saw nothing: all its weights are 0, and 0 / 0 := 0.
+    const float normalizer = sum == 0.0F ? 0.0F : 1.0F / sum;
+    WeightedSum(s.weights, head.v, seen, head.value_size, normalizer, From(result.output, i).data);
+    if (result.log_sum != nullptr) {
+      result.row_max[i] = row_max;
+      result.log_sum[i] = sum == 0.0F ? kInfinity : std::log2(sum);
+    }
+  }
+}
+
+void DecodeBackward(const Head& head, const Backward& gradients, float* memory) {
+  const D d;
+  Scratch scratch(memory);
+  const DecodeScratch s(head, scratch);
+  int64_t written = gradients.add_to_dk_dv ? head.keys : 0;  // rows of dk and dv
+  for (int64_t i = 0; i < head.queries; ++i) {
+    const int64_t seen = KeysSeen(head, i);
+    const float* d_output = From(gradients.d_output, i).data;
+    Scores(head, i, seen, s);
+    Exponentials(s.weights, seen, gradients.row_max[i], gradients.log_sum[i]);
+
+    float delta;
+    DotProducts(From(gradients.output, i), {d_output, 0}, 1, head.value_size, &delta);
+    DotProducts({d_output, 0}, head.v, seen, head.value_size, s.d_weights);
+    for (int64_t j = 0; j < seen; j += kLanes) {
+      const V centred = hn::Sub(hn::LoadU(d, s.d_weights + j), hn::Set(d, delta));
+      const V weight = hn::Mul(hn::LoadU(d, s.weights + j), hn::Set(d, head.scale));
+      hn::StoreU(hn::Mul(weight, centred), d, s.d_weights + j);
+    }
+
+    WeightedSum(s.d_weights, head.k, seen, head.head_size, 1.0F, From(gradients.dq, i).data);
+    const auto add_outer_product = [&](int64_t from, int64_t to, bool add) HWY_ATTR {
+      OuterProduct(s.d_weights + from, From(head.q, i).data, to - from, head.head_size, add,
+                   From(gradients.dk, from));
+      OuterProduct(s.weights + from, d_output, to - from, head.value_size, add,
+                   From(gradients.dv, from));
+    };
+    add_outer_product(0, std::min(written, seen), /*add=*/true);
+    add_outer_product(written, std::max(written, seen), /*add=*/false);
+    written = std::max(written, seen);
+  }
+  SetZero(From(gradients.dk, written), head.keys - written, head.head_size);
+  SetZero(From(gradients.dv, written), head.keys - written, head.value_size);
+}
+
+int64_t DecodeScratchSize(const Head& head) {
+  Scratch scratch(nullptr);
+  const DecodeScratch measured(head, scratch);
+  return scratch.size();
+}
+
+}  // namespace mini::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

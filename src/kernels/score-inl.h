@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+// Scores of a block of keys with a panel of queries, in base 2: how forward and backward begin.
+//
+//   S[j][i] = log2(e) * (scale * k_j . q_i + mask[i][j]),  -infinity where i may not see j
+//
+// Keys are the rows of a tile and queries lie side by side in its vectors, so that keys are read
+// where they are, only the few queries of a unit are transposed, and the maximum and sum of a query
+// over its keys need no exchange between lanes.
+
+// clang-format off
+#if defined(MINI_KERNELS_SCORE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MINI_KERNELS_SCORE_INL_H_
+#undef MINI_KERNELS_SCORE_INL_H_
+#else
+#define MINI_KERNELS_SCORE_INL_H_
+#endif
+// clang-format on
+
+#include <algorithm>
+
+#include "hwy/highway.h"
+#include "pack-inl.h"
+#include "tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mini::kernels::HWY_NAMESPACE {
+
+struct ScoreBlock {
+  ConstRows k;        // the block's keys, (keys, hs)
+  const float* q;     // (hs, kPanel), times scale * log2(e)
+  const float* mask;  // (keys, kPanel), or null
+  int64_t head_size = 0;
+  int64_t queries = 0;       // of the panel
+  int64_t keys = 0;          // seen by its last query
+  int64_t hidden_lanes = 0;  // Key j is hidden from the first hidden_lanes + j queries.
+
+  // Keys, counted from the block's first, that query i sees.
+  HWY_INLINE int64_t SeenBy(int64_t i) const {
+    return std::clamp<int64_t>(i + 1 - hidden_lanes, 0, keys);
+  }
+  // The first vector of queries with one that sees key j, and the end of the vectors.
+  HWY_INLINE int64_t FirstVector(int64_t j) const {
+    return std::max<int64_t>(hidden_lanes + j, 0) / kLanes;
+  }
+  HWY_INLINE int64_t Vectors() const { return (queries + kLanes - 1) / kLanes; }
+};
+
+HWY_INLINE ScoreBlock MakeScoreBlock(const Head& head, int64_t first_query, int64_t queries,
+                                     int64_t first_key, int64_t keys) {
+  ScoreBlock block{From(head.k, first_key), nullptr, nullptr};
+  block.head_size = head.head_size;
+  block.queries = queries;
+  block.hidden_lanes = first_key - first_query - head.diagonal;
+  block.keys = std::clamp<int64_t>(queries - block.hidden_lanes, 0, keys);
+  return block;
+}
+
+// S of keys j to j + rows and kVectors vectors of queries from `vector` on; rows <= kRows.
+template <int kRows, int kVectors>
+HWY_INLINE void ScoreTile(const ScoreBlock& block, int64_t j, int64_t rows, int64_t vector,
+                          V (&scores)[kRows][kVectors]) {
+  const D d;
+  const V hidden = hn::Set(d, -kInfinity);
+  const int64_t lane = vector * kLanes;
+
+  SetZero(scores);
+  MultiplyAdd(RowsOfA<kRows>(From(block.k, j).data, block.k.stride, rows), block.q + lane, kPanel,
+              block.head_size, scores);
+
+  if (block.mask != nullptr) {
+    MINI_UNROLL for (int r = 0; r < kRows; ++r) {
+      const float* mask = block.mask + (j + std::min<int64_t>(r, rows - 1)) * kPanel + lane;
+      MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
+        // Selected and not only added: a hidden key stays hidden if its score is NaN.
+        const V added = hn::LoadU(d, mask + v * kLanes);
+        scores[r][v] = hn::IfThenElse(hn::Eq(added, hidden), hidden, hn::Add(scores[r][v], added));
+      }
+    }
+  }
+
+  const int64_t hidden_lanes = block.hidden_lanes + j - lane;
+  if (hidden_lanes + kRows > 1) {  // on the diagonal
+    MINI_UNROLL for (int r = 0; r < kRows; ++r) {
+      MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
+        const int64_t lanes = std::clamp<int64_t>(hidden_lanes + r - v * kLanes, 0, kLanes);
+        scores[r][v] =
+            hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(lanes)), hidden, scores[r][v]);
+      }
+    }
+  }
+}
+
+}  // namespace mini::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+// The register tile under every product of matrices in this folder: C = A B for a few rows of A and
+// a few vectors of columns of B, with all sums in registers.
+//
+//   for k:  for each row r, vector v:  c[r][v] += a(r, k) * b(k)[v]
+//
+// A is read one number at a time (from anywhere), B in whole vectors. A product of any size is cut
+// into tiles of at most kTileRows rows by `ForTileRows` and of 1 to 3 vectors by `TileVectors`,
+// columns in the outer loop, so that a few columns of B stay in the first-level cache for all rows
+// of A.
+
+// clang-format off
+#if defined(MINI_KERNELS_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MINI_KERNELS_TILE_INL_H_
+#undef MINI_KERNELS_TILE_INL_H_
+#else
+#define MINI_KERNELS_TILE_INL_H_
+#endif
+// clang-format on
+
+#include <algorithm>
+#include <cstdint>
+
+#include "attention_kernel.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mini::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+inline constexpr int64_t kLanes = hn::MaxLanes(D());
+
+// Rows of a tile, and its widest number of vectors: rows * vectors sums, one row of B and one
+// number of A have to fit into 32 or 16 registers.
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
+inline constexpr int kTileRows = 8;
+inline constexpr int kTileVectors = 3;
+#else
+inline constexpr int kTileRows = 6;
+inline constexpr int kTileVectors = 2;
+#endif
+
+// A loop over registers has to vanish: an array indexed at run time lives in memory.
+#define MINI_UNROLL _Pragma("GCC unroll 32")
+
+// ---- Tails: the first n of kLanes numbers, never touching memory beyond them.
+
+HWY_INLINE V LoadFirst(int64_t n, const float* from) {
+  const D d;
+  if (n >= kLanes) return hn::LoadU(d, from);
+#if HWY_TARGET <= HWY_AVX2
+  return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, from);
+#else  // MaskedLoad reads the whole vector here
+  HWY_ALIGN float lanes[kLanes] = {};
+  for (int64_t i = 0; i < n; ++i) lanes[i] = from[i];
+  return hn::Load(d, lanes);
+#endif
+}
+
+HWY_INLINE void StoreFirst(V v, int64_t n, float* to) {
+  const D d;
+  if (n >= kLanes) return hn::StoreU(v, d, to);
+#if HWY_TARGET <= HWY_AVX2
+  hn::BlendedStore(v, hn::FirstN(d, static_cast<size_t>(n)), d, to);
+#else  // BlendedStore reads and writes the whole vector here
+  HWY_ALIGN float lanes[kLanes];
+  hn::Store(v, d, lanes);
+  for (int64_t i = 0; i < n; ++i) to[i] = lanes[i];
+#endif
+}
+
+HWY_INLINE constexpr int64_t RoundUp(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+// ---- Operand A.
+
+// a(r, k) = data[r * stride + k]. Rows from `rows` on repeat the last one: the tile then reads only
+// what exists, and who asked ignores them.
+template <int kRows>
+struct RowsOfA {
+  HWY_INLINE RowsOfA(const float* data_, int64_t stride, int64_t rows) : data(data_) {
+    MINI_UNROLL for (int r = 0; r < kRows; ++r) offset[r] = std::min<int64_t>(r, rows - 1) * stride;
+  }
+  HWY_INLINE float operator()(int r) const { return data[offset[r]]; }
+  HWY_INLINE void NextK() { ++data; }
+
+  const float* data;
+  int64_t offset[kRows];
+};
+
+// a(r, k) = data[k * kStride + r].
+template <int64_t kStride>
+struct ColumnsOfA {
+  HWY_INLINE float operator()(int r) const { return data[r]; }
+  HWY_INLINE void NextK() { data += kStride; }
+
+  const float* data;
+};
+
+// ---- The micro-kernel.
+
+template <int kRows, int kVectors>
+HWY_INLINE void SetZero(V (&sums)[kRows][kVectors]) {
+  MINI_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINI_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(D());
+  }
+}
+
+// sums[r][v] += a(r, k) * b(k)[v], for k in [0, K); b(k) starts at b + k * b_stride.
+template <int kRows, int kVectors, class OperandA>
+HWY_INLINE void MultiplyAdd(OperandA a, const float* HWY_RESTRICT b, int64_t b_stride, int64_t K,
+                            V (&sums)[kRows][kVectors]) {
+  const D d;
+  for (int64_t k = 0; k < K; ++k) {
+    V row[kVectors];
+    MINI_UNROLL for (int v = 0; v < kVectors; ++v) row[v] = hn::LoadU(d, b + v * kLanes);
+    MINI_UNROLL for (int r = 0; r < kRows; ++r) {
+      const V number = hn::Set(d, a(r));
+      MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
+        sums[r][v] = hn::MulAdd(number, row[v], sums[r][v]);
+      }
+    }
+    a.NextK();
+    b += b_stride;
+  }
+}
+
+// ---- From any size to tiles.
+
+// Step<kRows>::Run(arguments...) with the smallest even kRows >= rows; 0 < rows <= kTileRows.
+template <template <int> class Step, class... Arguments>
+HWY_INLINE void ForTileRows(int64_t rows, const Arguments&... arguments) {
+  switch ((rows + 1) / 2) {
+    case 1:
+      return Step<2>::Run(arguments...);
+    case 2:
+      return Step<4>::Run(arguments...);
+    case 3:
+      return Step<6>::Run(arguments...);
+    default:
+      return Step<kTileRows>::Run(arguments...);
+  }
+}
+
+// Vectors of the next tile where so many columns are left.
+HWY_INLINE int64_t TileVectors(int64_t columns) {
+  const int64_t vectors = (columns + kLanes - 1) / kLanes;
+  if (vectors == 4) return 2;  // and 2 more, rather than 3 and 1
+  return std::min<int64_t>(vectors, kTileVectors);
+}
+
+template <int kRows, int kVectors, class OperandA, class Finish>
+HWY_INLINE void ProductTile(const OperandA& a, ConstRows b, int64_t K, int64_t column,
+                            const Finish& finish) {
+  V sums[kRows][kVectors];
+  SetZero(sums);
+  MultiplyAdd(a, b.data + column, b.stride, K, sums);
+  finish(sums, column);
+}
+
+// finish(sums, column) takes the product of A with `vectors` vectors of columns of B.
+template <int kRows, class OperandA, class Finish>
+HWY_INLINE void Product(const OperandA& a, ConstRows b, int64_t K, int64_t column, int64_t vectors,
+                        const Finish& finish) {
+  switch (vectors) {
+    case 1:
+      return ProductTile<kRows, 1>(a, b, K, column, finish);
+    case 2:
+      return ProductTile<kRows, 2>(a, b, K, column, finish);
+    default:
+      return ProductTile<kRows, kTileVectors>(a, b, K, column, finish);
+  }
+}
+
+}  // namespace mini::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
