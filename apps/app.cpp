@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -29,17 +30,36 @@ std::optional<Number> parse(const std::string& text) {
   return number;
 }
 
+std::string expected(const std::string& what, const std::string& text) {
+  return fmt::format("expected {}, got '{}'", what, text);
+}
+
 CLI::Validator expects(const std::string& what, std::function<bool(const std::string&)> holds) {
   return {[what, holds = std::move(holds)](const std::string& text) {
-            return holds(text) ? "" : fmt::format("expected {}, got '{}'", what, text);
+            return holds(text) ? "" : expected(what, text);
           },
           ""};
 }
 
-std::string first_line(const std::string& message) { return message.substr(0, message.find('\n')); }
+// Leaves the number in the one form that cannot be read as octal.
+CLI::Validator expects_integer(const std::string& what, uint64_t least, uint64_t most) {
+  return {[=](std::string& text) {
+            const std::optional<uint64_t> number = mini::parse<uint64_t>(text);
+            if (!number || *number < least || *number > most) {
+              return expected(what, text);
+            }
+            text = std::to_string(*number);
+            return std::string();
+          },
+          ""};
+}
 
+// One line, whatever the message quotes.
 void print_error(const std::string& app, const std::string& message) {
-  fmt::print(stderr, "{}: {}\n", app, first_line(message));
+  std::string line = app + ": " + message.substr(0, message.find('\n'));
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  std::fputs((line + '\n').c_str(), stderr);  // where that fails there is nobody left to tell
 }
 
 }  // namespace
@@ -60,6 +80,7 @@ App::App(const std::string& name, const std::string& description) : CLI::App(des
           ""))
       ->type_name("FORMAT");
   add_option("--output", output_, "Write to this file instead of standard output")
+      ->check(file_name())
       ->type_name("FILE");
 }
 
@@ -67,6 +88,9 @@ int App::run(int argc, char** argv, const std::function<Report()>& make_report) 
   try {
     parse(argc, argv);
     const Report report = make_report();
+    if (!report.failure.empty() && !output_.empty()) {
+      throw std::runtime_error(fmt::format("{}; '{}' is left as it was", report.failure, output_));
+    }
     write_report(
         report, format_,
         output_.empty() ? std::nullopt : std::make_optional<std::filesystem::path>(output_));
@@ -75,8 +99,8 @@ int App::run(int argc, char** argv, const std::function<Report()>& make_report) 
       return kFailed;
     }
     return kDone;
-  } catch (const CLI::CallForHelp& help) {
-    return exit(help);
+  } catch (const CLI::CallForHelp&) {
+    return print_help();
   } catch (const CLI::ParseError& error) {
     print_error(get_name(), fmt::format("{} (see --help)", error.what()));
     return kWrongUsage;
@@ -92,15 +116,26 @@ int App::run(int argc, char** argv, const std::function<Report()>& make_report) 
   }
 }
 
+int App::print_help() {
+  try {
+    write_report({.text = help(), .json = {}, .table = {}}, Format::kText, std::nullopt);
+    return kDone;
+  } catch (const std::exception& error) {
+    print_error(get_name(), error.what());
+    return kFailed;
+  }
+}
+
 CLI::Validator positive_integer() {
-  return expects("a whole number above 0", [](const std::string& text) {
-    return mini::parse<int64_t>(text).value_or(0) > 0;
-  });
+  return expects_integer("a whole number from 1 to 2^31 - 1", 1, (uint64_t{1} << 31) - 1);
 }
 
 CLI::Validator seed_number() {
-  return expects("a whole number from 0 to 2^64 - 1",
-                 [](const std::string& text) { return mini::parse<uint64_t>(text).has_value(); });
+  return expects_integer("a whole number from 0 to 2^32 - 1", 0, (uint64_t{1} << 32) - 1);
+}
+
+CLI::Validator file_name() {
+  return expects("a file name", [](const std::string& text) { return !text.empty(); });
 }
 
 CLI::Validator finite_number() {
@@ -110,7 +145,7 @@ CLI::Validator finite_number() {
 }
 
 CLI::Validator divisor() {
-  return expects("a finite number other than 0", [](const std::string& text) {
+  return expects("a finite number with a finite inverse", [](const std::string& text) {
     const double number = mini::parse<double>(text).value_or(NAN);
     return std::isfinite(number) && std::isfinite(1 / number);
   });

@@ -20,6 +20,8 @@ class App : public CLI::App {
   int run(int argc, char** argv, const std::function<Report()>& make_report);
 
  private:
+  int print_help();
+
   Format format_ = Format::kText;
   std::string output_;
 };
@@ -30,9 +32,11 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Checks on an option's text; each says what was expected and what came.
+/// Checks on an option's text; each says what was expected and what came. Those of integers go to
+/// `transform`, and have it read as decimal; LibTorch's generators use 32 bits of a seed.
 CLI::Validator positive_integer();
 CLI::Validator seed_number();
+CLI::Validator file_name();
 CLI::Validator finite_number();
 CLI::Validator divisor();
 

@@ -348,7 +348,7 @@ int main(int argc, char** argv) {
   app.add_option("--filter", options.filter, "Only shapes whose name holds this text");
   app.add_option("--threads", options.threads, "Numbers of threads, separated by commas (1,2)")
       ->delimiter(',')
-      ->check(mini::positive_integer());
+      ->transform(mini::positive_integer());
   app.add_option("--target", options.target, "Instruction set, such as AVX2 (the best)");
   app.add_option("--seconds", options.seconds, "Time for each pair of peers (0.5)")
       ->check(mini::finite_number());

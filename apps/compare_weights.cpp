@@ -70,6 +70,8 @@ Comparison compare(const Options& options) {
   const auto causal = options.causal ? mini::Causal::kLowerRight : mini::Causal::kNone;
   const auto unscaled = mini::attention_steps(q, k, v, {.scale = 1.0, .causal = causal});
   const auto scaled = mini::attention_steps(q, k, v, {.scale = scale, .causal = causal});
+  TORCH_CHECK(scaled.scaled_scores.isfinite().all().item<bool>(), "scores times ", scale,
+              " are too large for float32: expected a smaller --scale");
   const auto even = mini::attention_steps(q, k, v, {.scale = 0.0, .causal = causal});
   return {unscaled.scores,
           scale,
@@ -81,11 +83,7 @@ Comparison compare(const Options& options) {
 
 // "0.43 0.25 0.30 0.03": the numbers of a row as the lesson prints them.
 std::string row_text(const at::Tensor& row) {
-  std::vector<std::string> numbers;
-  for (int64_t i = 0; i < std::min(row.size(0), kShown); ++i) {
-    numbers.push_back(fmt::format("{:.2f}", row[i].item<double>()));
-  }
-  return fmt::format("{}", fmt::join(numbers, " "));
+  return fmt::format("{:.2f}", fmt::join(mini::numbers(row.slice(0, 0, kShown)), " "));
 }
 
 std::string grids_text(const Grid& unscaled, const Grid& scaled) {
@@ -190,13 +188,13 @@ int main(int argc, char** argv) {
                 "Attention weights of one seeded head, without and with the division by the square "
                 "root of the head size.");
   app.add_option("--seed", options.seed, "Seed of the window and the head (42)")
-      ->check(mini::seed_number());
+      ->transform(mini::seed_number());
   app.add_option("--tokens", options.tokens, "Positions in the window, T (4)")
-      ->check(mini::positive_integer());
+      ->transform(mini::positive_integer());
   app.add_option("--n-embd", options.n_embd, "Width of a token, C (128)")
-      ->check(mini::positive_integer());
+      ->transform(mini::positive_integer());
   app.add_option("--head-size", options.head_size, "Width of query and key, hs (32)")
-      ->check(mini::positive_integer());
+      ->transform(mini::positive_integer());
   app.add_option("--scale", options.scale, "Factor on the scores (1 / sqrt(head size))")
       ->check(mini::finite_number());
   app.add_flag("--causal", options.causal, "Hide every key to the right of its query");

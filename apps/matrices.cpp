@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -95,8 +96,12 @@ Json parse_file(const std::filesystem::path& path) {
   if (!stream) {
     throw std::system_error(errno, std::generic_category(), "cannot read it");
   }
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  if (const size_t nul = text.find('\0'); nul != std::string::npos) {
+    throw std::runtime_error(fmt::format("expected text, got a NUL byte at offset {}", nul));
+  }
   try {
-    return Json::parse(stream);
+    return Json::parse(text);
   } catch (const Json::exception& error) {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
     const std::string message = error.what();

@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <functional>
 #include <system_error>
 
 #include "atomic_file.h"
@@ -108,15 +110,30 @@ void write_report(const Report& report, Format format,
 }
 
 Json to_json(const at::Tensor& tensor) {
-  if (tensor.dim() == 0) {
-    return tensor.scalar_type() == at::kBool ? Json(tensor.item<bool>())
-                                             : Json(tensor.item<double>());
-  }
-  Json list = Json::array();
-  for (int64_t i = 0; i < tensor.size(0); ++i) {
-    list.push_back(to_json(tensor[i]));
-  }
-  return list;
+  const bool truth_values = tensor.scalar_type() == at::kBool;
+  const std::vector<double> values = numbers(tensor);
+  const double* next = values.data();
+  const std::function<Json(int64_t)> nested = [&](int64_t dimension) {
+    if (dimension == tensor.dim()) {
+      const double value = *next++;
+      return truth_values           ? Json(value != 0.0)
+             : std::isfinite(value) ? Json(value)
+                                    : Json(std::isnan(value) ? "nan"
+                                           : value > 0       ? "inf"
+                                                             : "-inf");
+    }
+    Json list = Json::array();
+    for (int64_t i = 0; i < tensor.size(dimension); ++i) {
+      list.push_back(nested(dimension + 1));
+    }
+    return list;
+  };
+  return nested(0);
+}
+
+std::vector<double> numbers(const at::Tensor& tensor) {
+  const at::Tensor doubles = tensor.detach().to(at::kDouble).contiguous();
+  return {doubles.const_data_ptr<double>(), doubles.const_data_ptr<double>() + doubles.numel()};
 }
 
 Table long_table(const Json& object) {

@@ -25,7 +25,8 @@ struct Report {
   std::string text;
   Json json;
   Table table;
-  /// Set where the result is complete and yet a failure; the app then ends with status 1.
+  /// Set where the result is complete and yet a failure: it is shown, but replaces no file, and the
+  /// app ends with status 1.
   std::string failure = {};
 };
 
@@ -36,8 +37,12 @@ enum class Format { kText, kJson, kCsv };
 void write_report(const Report& report, Format format,
                   const std::optional<std::filesystem::path>& path);
 
-/// A tensor of any number of dimensions as nested lists of numbers or truth values.
+/// A tensor of any number of dimensions as nested lists of numbers or truth values. JSON has no
+/// infinity and no NaN: these become the strings "inf", "-inf" and "nan".
 Json to_json(const at::Tensor& tensor);
+
+/// The elements of a tensor, row by row.
+std::vector<double> numbers(const at::Tensor& tensor);
 
 /// Every number, string and truth value in a JSON object on a line of its own: its name (dotted
 /// where objects nest), its place in a list, matrix or batch of matrices, its value.

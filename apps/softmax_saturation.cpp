@@ -40,18 +40,14 @@ Row weights_of(const at::Tensor& scores, double scale) {
   return Row(steps.weights[0]);
 }
 
-std::vector<double> numbers(const at::Tensor& row) {
-  return {row.const_data_ptr<double>(), row.const_data_ptr<double>() + row.numel()};
-}
-
 std::string to_text(const Options& options, const Row& unscaled, const Row& scaled,
                     const mini::MedianSlopes& slopes) {
   const std::string divided = fmt::format("divided by {:g}", options.divisor);
   std::string text = fmt::format("{:<22} {:>8g}\n", "scores", fmt::join(options.scores, " "));
   for (const auto& [name, row] : {std::pair("unscaled", &unscaled), {divided.c_str(), &scaled}}) {
-    text += fmt::format("{:<22} {:>8.4f}\n", name, fmt::join(numbers(row->weights), " "));
-    text +=
-        fmt::format("{:<22} {:>8.1e}\n", "  slope w (1 - w)", fmt::join(numbers(row->slopes), " "));
+    text += fmt::format("{:<22} {:>8.4f}\n", name, fmt::join(mini::numbers(row->weights), " "));
+    text += fmt::format("{:<22} {:>8.1e}\n", "  slope w (1 - w)",
+                        fmt::join(mini::numbers(row->slopes), " "));
     text += fmt::format("  entropy {:.4f} nats, {:.1f} % of ln {}; peak {:.4f}\n", row->entropy,
                         100 * row->entropy_share, options.scores.size(), row->peak);
   }

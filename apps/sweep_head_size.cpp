@@ -159,11 +159,11 @@ int main(int argc, char** argv) {
   app.add_option("--head-sizes", options.head_sizes,
                  "Head sizes, separated by commas (8,16,32,64,128,256,512,1024)")
       ->delimiter(',')
-      ->check(mini::positive_integer());
+      ->transform(mini::positive_integer());
   app.add_option("--keys", options.keys, "Keys of each query (16)")
-      ->check(mini::positive_integer());
-  app.add_option("--rows", options.rows, "Queries (1000)")->check(mini::positive_integer());
-  app.add_option("--seed", options.seed, "Seed of the draws (42)")->check(mini::seed_number());
+      ->transform(mini::positive_integer());
+  app.add_option("--rows", options.rows, "Queries (1000)")->transform(mini::positive_integer());
+  app.add_option("--seed", options.seed, "Seed of the draws (42)")->transform(mini::seed_number());
   app.footer("Example: sweep_head_size --head-sizes 32,512 --keys 64");
   return app.run(argc, argv, [&] {
     const torch::NoGradGuard no_grad;

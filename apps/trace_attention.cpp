@@ -91,11 +91,7 @@ std::string shape_text(const at::Tensor& t) {
 }
 
 std::string row_text(const at::Tensor& row) {
-  std::string text;
-  for (int64_t i = 0; i < row.size(0); ++i) {
-    text += fmt::format("{:>9.4f}", row[i].item<double>());
-  }
-  return text;
+  return fmt::format("{:>9.4f}", fmt::join(mini::numbers(row), ""));
 }
 
 // Matrices that share their number of rows, side by side; one after the other in a batch.
@@ -218,6 +214,7 @@ int main(int argc, char** argv) {
                 "Attention on explicit matrices, step by step: the built-in example, or a file's.");
   app.add_option("--input", options.input,
                  "JSON file with q, k and v, lists of rows or lists of those, and perhaps mask")
+      ->check(mini::file_name())
       ->type_name("FILE");
   app.add_option("--scale", options.scale, "Factor on the scores (1 / sqrt(d_k))")
       ->check(mini::finite_number());

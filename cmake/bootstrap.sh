@@ -140,6 +140,9 @@ fi
 
 if $with_python || $with_format; then
   open_venv
+  if $with_python && ! .venv/bin/python -c 'import torch' 2>/dev/null; then
+    install_libtorch || die "pip could not install PyTorch $libtorch_version, which --with python needs"
+  fi
   set --
   if $with_python; then
     # LibTorch may come from elsewhere, but its Python side has to be here too.

@@ -93,7 +93,7 @@ TEST_CASE("each option of compare_weights does what it says", "[compare_weights]
   SECTION("--seed") {
     CHECK(run_json("compare_weights --seed 43")["scores"] != usual["scores"]);
     CHECK(run_json("compare_weights --seed 42")["scores"] == usual["scores"]);
-    CHECK(run_json("compare_weights --seed 18446744073709551615")["seed"] == 18446744073709551615u);
+    CHECK(run_json("compare_weights --seed 4294967295")["seed"] == 4294967295u);
   }
   SECTION("--tokens") {
     CHECK(run_json("compare_weights --tokens 6")["scores_shape"] == json({1, 6, 6}));
@@ -188,14 +188,18 @@ TEST_CASE("compare_weights explains wrong usage in one line", "[compare_weights]
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"--colour", "--colour"},
       {"extra", "extra"},
-      {"--head-size 0", "--head-size: expected a whole number above 0, got '0'"},
-      {"--tokens -1", "--tokens: expected a whole number above 0, got '-1'"},
-      {"--tokens 2.5", "--tokens: expected a whole number above 0, got '2.5'"},
-      {"--n-embd many", "--n-embd: expected a whole number above 0, got 'many'"},
-      {"--tokens 99999999999999999999", "--tokens: expected a whole number above 0"},
+      {"--head-size 0", "--head-size: expected a whole number from 1 to 2^31 - 1, got '0'"},
+      {"--tokens -1", "--tokens: expected a whole number from 1 to 2^31 - 1, got '-1'"},
+      {"--tokens 2.5", "--tokens: expected a whole number from 1 to 2^31 - 1, got '2.5'"},
+      {"--n-embd many", "--n-embd: expected a whole number from 1 to 2^31 - 1, got 'many'"},
+      {"--tokens 99999999999999999999", "--tokens: expected a whole number from 1 to 2^31 - 1"},
       {"--tokens ''", "--tokens"},
       {"--tokens", "--tokens"},
-      {"--seed -1", "--seed: expected a whole number from 0 to 2^64 - 1, got '-1'"},
+      {"--seed -1", "--seed: expected a whole number from 0 to 2^32 - 1, got '-1'"},
+      {"--tokens 2147483648", "--tokens: expected a whole number from 1 to 2^31 - 1"},
+      {"--seed 4294967296", "--seed: expected a whole number from 0 to 2^32 - 1"},
+      {"--output ''", "--output: expected a file name, got ''"},
+      {"--tokens '5\n6'", "--tokens: expected a whole number"},
       {"--scale nan", "--scale: expected a finite number, got 'nan'"},
       {"--scale inf", "--scale: expected a finite number, got 'inf'"},
       {"--scale 1e999", "--scale: expected a finite number, got '1e999'"},
@@ -213,8 +217,25 @@ TEST_CASE("compare_weights explains wrong usage in one line", "[compare_weights]
   }
 }
 
+TEST_CASE("compare_weights reads integers as decimal", "[compare_weights]") {
+  CHECK(run_json("compare_weights --tokens 010")["scores_shape"] == json({1, 10, 10}));
+}
+
+TEST_CASE("compare_weights refuses a scale that float32 cannot take", "[compare_weights]") {
+  const Run failed = run("compare_weights --scale 1e39");
+  CHECK(failed.status == 1);
+  CHECK(failed.out.empty());
+  CHECK_THAT(failed.err, ContainsSubstring("too large for float32"));
+}
+
+TEST_CASE("compare_weights ends in order where nobody listens", "[compare_weights]") {
+  CHECK(run("compare_weights --colour 2>/dev/full").status == 2);
+  CHECK(run("compare_weights --colour 2>&-").status == 2);
+  CHECK(run("compare_weights --help >/dev/full").status == 1);
+}
+
 TEST_CASE("compare_weights says what it cannot hold", "[compare_weights]") {
-  const Run failed = run("compare_weights --tokens 1000000000000");
+  const Run failed = run("compare_weights --tokens 2147483647");
   CHECK(failed.status == 1);
   CHECK(failed.out.empty());
   CHECK(is_one_line(failed.err));

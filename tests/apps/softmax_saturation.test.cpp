@@ -56,8 +56,8 @@ TEST_CASE("softmax_saturation takes any scores and divisor", "[softmax_saturatio
 
 TEST_CASE("softmax_saturation explains wrong usage in one line", "[softmax_saturation]") {
   const std::vector<std::pair<std::string, std::string>> wrong = {
-      {"--divisor 0", "--divisor: expected a finite number other than 0, got '0'"},
-      {"--divisor nan", "--divisor: expected a finite number other than 0, got 'nan'"},
+      {"--divisor 0", "--divisor: expected a finite number with a finite inverse, got '0'"},
+      {"--divisor nan", "--divisor: expected a finite number with a finite inverse, got 'nan'"},
       {"--scores 1,x", "--scores: expected a finite number, got 'x'"},
       {"--scores 1,inf", "--scores: expected a finite number, got 'inf'"},
       {"--scores", "--scores"},

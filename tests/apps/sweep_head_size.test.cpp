@@ -53,12 +53,12 @@ TEST_CASE("each option of sweep_head_size does what it says", "[sweep_head_size]
 }
 
 TEST_CASE("sweep_head_size explains wrong usage in one line", "[sweep_head_size]") {
-  for (const std::string arguments :
-       {"--head-sizes 0", "--head-sizes 8,-8", "--head-sizes 8,x", "--keys 0", "--rows -1"}) {
+  for (const std::string arguments : {"--head-sizes 0", "--head-sizes 8,-8", "--head-sizes 8,x",
+                                      "--keys 0", "--rows -1", "--keys 4611686018427387904"}) {
     INFO(arguments);
     const Run failed = run("sweep_head_size " + arguments);
     CHECK(failed.status == 2);
     CHECK(is_one_line(failed.err));
-    CHECK_THAT(failed.err, ContainsSubstring("expected a whole number above 0, got "));
+    CHECK_THAT(failed.err, ContainsSubstring("expected a whole number from 1 to 2^31 - 1, got "));
   }
 }

@@ -86,7 +86,8 @@ TEST_CASE("trace_attention's options and mask reach attention", "[trace_attentio
   CHECK(kept["median_slope"].is_null());  // no row sees two keys
   const json added = trace_json(open + R"(, "mask": [[0, "-inf"], [0, 1.5]]})");
   CHECK(added["weights"][0] == json({1.0, 0.0}));
-  const double w = added["weights"][1][0];  // the first row has no choice
+  CHECK(added["mask"] == json({{0.0, "-inf"}, {0.0, 1.5}}));  // as the file may say it
+  const double w = added["weights"][1][0];                    // the first row has no choice
   CHECK(close(added["median_slope"], w * (1 - w)));
   CHECK_THAT(trace(open + R"(, "mask": [[true, false], [false, true]]})").out,
              ContainsSubstring("softmax(scaled scores, masked)") &&
@@ -103,11 +104,18 @@ TEST_CASE("trace_attention says when a check fails, and still shows the steps",
   CHECK_THAT(failed.out, ContainsSubstring("finite values: NO"));
   CHECK(is_one_line(failed.err));
   CHECK_THAT(failed.err, ContainsSubstring("trace_attention: a check failed"));
+  const TemporaryFolder folder;
+  write_file(folder / "kept", "old");
+  CHECK(trace(R"({"q": [[1e200]], "k": [[1e200]], "v": [[1]]})",
+              "--output '" + (folder / "kept").string() + "'")
+            .status == 1);
+  CHECK(read_file(folder / "kept") == "old");
 }
 
 TEST_CASE("trace_attention names what is wrong in a file, and where", "[trace_attention]") {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"", "line 1, column 1"},
+      {std::string("{}\0x", 4), "expected text, got a NUL byte at offset 2"},
       {"{\n \"q\": [[1, 2],\n  x", "parse error at line 3, column 3"},
       {R"({"q": [[NaN]], "k": [[1]], "v": [[1]]})", "line 1, column 9"},
       {R"({"q": [[1e999]], "k": [[1]], "v": [[1]]})", "1e999"},

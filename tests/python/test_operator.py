@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The operator in Python beside PyTorch's own attention.  usage: operator_test.py LIBRARY"""
+"""The operator in Python beside PyTorch's own attention.  usage: test_operator.py LIBRARY"""
 import sys
 
 import torch
