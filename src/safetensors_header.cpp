@@ -230,8 +230,9 @@ class HeaderReader final : public nlohmann::json_sax<json> {
 
   /// "tensor 'w': shape: ", as far as the parser knows where it is.
   std::string where() const {
-    if (in_metadata_)
+    if (in_metadata_) {
       return field_.empty() ? "__metadata__: " : "metadata " + in_quotes(field_) + ": ";
+    }
     if (header.tensors.empty()) return "";
     return tensor(header.tensors.back().name) + ": " + (field_.empty() ? "" : field_ + ": ");
   }

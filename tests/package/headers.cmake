@@ -25,13 +25,13 @@ if(NOT dependencies MATCHES "ATen/core/Tensor\\.h")
   message(FATAL_ERROR "the compiler listed no dependencies: ${dependencies}")
 endif()
 
-# Every macro of ours begins with MINI_.
+# Every macro of ours begins with MINI_; the reserved names are the standard library's.
 preprocess(before "#include <torch/torch.h>\n" -E -dM)
 preprocess(after "#include <torch/torch.h>\n#include <mini/mini.h>\n" -E -dM)
 string(REGEX MATCHALL "#define [A-Za-z0-9_]+" before "${before}")
 string(REGEX MATCHALL "#define [A-Za-z0-9_]+" after "${after}")
 list(REMOVE_ITEM after ${before})
-list(FILTER after EXCLUDE REGEX "#define MINI_")
+list(FILTER after EXCLUDE REGEX "#define (MINI_|_[A-Z_])")
 if(after)
   message(FATAL_ERROR "mini/mini.h defines macros of foreign names: ${after}")
 endif()
