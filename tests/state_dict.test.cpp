@@ -297,4 +297,8 @@ TEST_CASE("an alias that cannot be one is an error", "[state_dict]") {
   CHECK_THAT(error("head.weight", "none"),
              ContainsSubstring("'head.weight' stands for 'none', which the module does not have"));
   CHECK_THAT(error("fc.weight", "scale"), ContainsSubstring("'fc.weight' is already a name"));
+  CHECK_THAT(error_of_loading(*net, state_dict(*net), {.aliases = {{"head.weight", "none"}}}),
+             ContainsSubstring("load_state_dict: alias 'head.weight' stands for 'none'"));
+  CHECK_THAT(error_of_loading(*net, state_dict(*net), {.aliases = {{"fc.weight", "scale"}}}),
+             ContainsSubstring("load_state_dict: alias 'fc.weight' is already a name"));
 }
