@@ -22,40 +22,50 @@ struct Target {
   std::vector<const TensorDict::Item*> given = {};
 };
 
-/// Parameters and buffers as the module holds them, not detached.
+/// Parameters and buffers as the module holds them, not detached. LibTorch passes over undefined
+/// ones.
 TensorDict registered_tensors(const torch::nn::Module& module) {
-  TensorDict tensors;
-  for (const auto& parameter : module.named_parameters()) {
-    tensors.insert(parameter.key(), parameter.value());
-  }
-  for (const auto& buffer : module.named_buffers()) {
-    if (buffer.value().defined()) tensors.insert(buffer.key(), buffer.value());
-  }
+  TensorDict tensors = module.named_parameters();
+  tensors.update(module.named_buffers());
   return tensors;
+}
+
+void check_aliases(const char* caller, const std::map<std::string, std::string>& aliases,
+                   const TensorDict& tensors) {
+  for (const auto& [alias, name] : aliases) {
+    TORCH_CHECK(tensors.contains(name), caller, ": alias '", alias, "' stands for '", name,
+                "', which the module does not have");
+    TORCH_CHECK(!tensors.contains(alias), caller, ": alias '", alias,
+                "' is already a name of the module");
+  }
 }
 
 /// The module's tensors, and which of them a name of the caller's stands for.
 class Targets {
  public:
   Targets(const torch::nn::Module& module, const LoadStateDictOptions& options)
-      : options_(options) {
+      : prefixes_(options.prefixes) {
+    const TensorDict registered = registered_tensors(module);
+    check_aliases("load_state_dict", options.aliases, registered);
     std::unordered_map<const c10::TensorImpl*, std::size_t> seen;
-    for (const auto& item : registered_tensors(module)) {
+    for (const auto& item : registered) {
       const at::Tensor& tensor = item.value();
       const auto [place, is_new] = seen.emplace(tensor.unsafeGetTensorImpl(), targets_.size());
       if (is_new) targets_.push_back({.name = item.key(), .tensor = tensor});
       index_.emplace(item.key(), place->second);
     }
+    for (const auto& [alias, name] : options.aliases) index_.emplace(alias, index_.at(name));
   }
 
   /// Null if the module has no such tensor.
   Target* find(std::string_view name) {
     while (true) {
-      if (Target* target = find_exactly(std::string(name))) return target;
+      const auto found = index_.find(std::string(name));
+      if (found != index_.end()) return &targets_[found->second];
       const auto prefix =
-          std::find_if(options_.prefixes.begin(), options_.prefixes.end(),
+          std::find_if(prefixes_.begin(), prefixes_.end(),
                        [&](const std::string& p) { return !p.empty() && name.starts_with(p); });
-      if (prefix == options_.prefixes.end()) return nullptr;
+      if (prefix == prefixes_.end()) return nullptr;
       name.remove_prefix(prefix->size());
     }
   }
@@ -63,18 +73,9 @@ class Targets {
   std::vector<Target>& all() { return targets_; }
 
  private:
-  Target* find_exactly(const std::string& name) {
-    auto found = index_.find(name);
-    if (found == index_.end()) {
-      const auto alias = options_.aliases.find(name);
-      if (alias != options_.aliases.end()) found = index_.find(alias->second);
-    }
-    return found == index_.end() ? nullptr : &targets_[found->second];
-  }
-
-  const LoadStateDictOptions& options_;
+  const std::vector<std::string>& prefixes_;
   std::vector<Target> targets_;
-  std::unordered_map<std::string, std::size_t> index_;  // by every name
+  std::unordered_map<std::string, std::size_t> index_;  // by every name and alias
 };
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
@@ -110,13 +111,9 @@ TensorDict state_dict(const torch::nn::Module& module,
   for (const auto& item : registered_tensors(module)) {
     tensors.insert(item.key(), item.value().detach());
   }
+  check_aliases("state_dict", aliases, tensors);
   for (const auto& [alias, name] : aliases) {
-    const at::Tensor* tensor = tensors.find(name);
-    TORCH_CHECK(tensor != nullptr, "state_dict: alias '", alias, "' stands for '", name,
-                "', which the module does not have");
-    TORCH_CHECK(!tensors.contains(alias), "state_dict: alias '", alias,
-                "' is already a name of the module");
-    tensors.insert(alias, at::Tensor(*tensor));  // a copy: inserting moves the others
+    tensors.insert(alias, at::Tensor(tensors[name]));  // a copy: inserting moves the others
   }
   return tensors;
 }

@@ -258,7 +258,7 @@ TEST_CASE("a tied weight under both names must have one value", "[state_dict]") 
                                "with two values"));
   CHECK_THAT(tied->first->weight, Equals(given["first.weight"]));
 
-  given["second.weight"] = given["first.weight"].to(at::kDouble);
+  given["second.weight"] = given["first.weight"].view(at::kInt);  // the same bits, other numbers
   CHECK_FALSE(error_of_loading(*tied, given, {.convert_dtype = true}).empty());
 }
 
@@ -297,4 +297,8 @@ TEST_CASE("an alias that cannot be one is an error", "[state_dict]") {
   CHECK_THAT(error("head.weight", "none"),
              ContainsSubstring("'head.weight' stands for 'none', which the module does not have"));
   CHECK_THAT(error("fc.weight", "scale"), ContainsSubstring("'fc.weight' is already a name"));
+  CHECK_THAT(error_of_loading(*net, state_dict(*net), {.aliases = {{"head.weight", "none"}}}),
+             ContainsSubstring("load_state_dict: alias 'head.weight' stands for 'none'"));
+  CHECK_THAT(error_of_loading(*net, state_dict(*net), {.aliases = {{"fc.weight", "scale"}}}),
+             ContainsSubstring("load_state_dict: alias 'fc.weight' is already a name"));
 }

@@ -54,8 +54,9 @@ struct LoadStateDictResult {
 /// has an alias, may be given under one of them or under several; then the values must be equal.
 /// Gradients do not flow.
 ///
-/// Throws one c10::Error that lists everything missing, unexpected, undefined, of a wrong shape or
-/// of a wrong dtype, and every tied tensor given with two values. The module is unchanged then.
+/// Throws c10::Error for an alias as `state_dict` does. Throws one c10::Error that lists everything
+/// missing, unexpected, undefined, of a wrong shape or of a wrong dtype, and every tied tensor
+/// given with two values. The module is unchanged then.
 MINI_API LoadStateDictResult load_state_dict(
     torch::nn::Module& module, const torch::OrderedDict<std::string, at::Tensor>& tensors,
     const LoadStateDictOptions& options = {});
