@@ -140,16 +140,12 @@ fi
 
 if $with_python || $with_format; then
   open_venv
+  # LibTorch may come from elsewhere, but its Python side has to be here too.
   if $with_python && ! .venv/bin/python -c 'import torch' 2>/dev/null; then
     install_libtorch || die "pip could not install PyTorch $libtorch_version, which --with python needs"
   fi
   set --
-  if $with_python; then
-    # LibTorch may come from elsewhere, but its Python side has to be here too.
-    .venv/bin/python -c 'import torch' 2>/dev/null || install_libtorch ||
-      die "pip could not install torch $libtorch_version"
-    set -- "$@" -r tests/python/requirements.txt
-  fi
+  if $with_python; then set -- "$@" -r tests/python/requirements.txt; fi
   if $with_format; then set -- "$@" clang-format==14.0.6; fi
   pip_install "$@" || die "pip could not install $*"
   close_venv
