@@ -117,7 +117,8 @@ TEST_CASE("each option of compare_weights does what it says", "[compare_weights]
     CHECK(one["scaled_weights"] == one["unscaled_weights"]);
     CHECK_THAT(run("compare_weights --scale 1").out, ContainsSubstring("just as even"));
     CHECK_THAT(run("compare_weights --scale 3").out, ContainsSubstring("the weights are sharper"));
-    for (const json& row : run_json("compare_weights --scale 0")["scaled_weights"]) {
+    const json even = run_json("compare_weights --scale 0");
+    for (const json& row : even["scaled_weights"]) {
       CHECK(row == json({0.25, 0.25, 0.25, 0.25}));
     }
     CHECK(run_json("compare_weights --scale -0.5")["scale"] == -0.5);
