@@ -2,179 +2,20 @@
 #include "fused_attention.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/Parallel.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cmath>
 
+#include "attention_heads.h"
 #include "kernels/attention_kernel.h"
 #include "operator.h"
+#include "units.h"
 
 namespace mini {
 namespace {
-
-// ---- Tensors as the kernel reads and writes them: float32, adjacent elements in a row.
-
-bool has_adjacent_elements(const at::Tensor& tensor) {
-  return tensor.stride(-1) == 1 || tensor.size(-1) <= 1;
-}
-
-at::Tensor readable(const at::Tensor& tensor) {
-  const at::Tensor floats = tensor.scalar_type() == at::kFloat ? tensor : tensor.to(at::kFloat);
-  return has_adjacent_elements(floats) ? floats : floats.contiguous();
-}
-
-// Elements from the first one of a tensor (..., T, d) to that of one of its heads. `leading` are
-// the sizes that number the heads; `group` consecutive ones share a place in the tensor.
-int64_t head_offset(at::IntArrayRef leading, at::IntArrayRef strides, int64_t head, int64_t group) {
-  int64_t offset = 0;
-  for (size_t d = leading.size(); d-- > 0; group = 1) {
-    offset += head % leading[d] / group * strides[d];
-    head /= leading[d];
-  }
-  return offset;
-}
-
-// A call of attention, as heads for the kernel.
-class Heads {
- public:
-  Heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-        const AttentionOptions& options)
-      : q_(readable(q)), k_(readable(k)), v_(readable(v)) {
-    const size_t leading = static_cast<size_t>(q.dim() - 2);
-    leading_ = q_.sizes().slice(0, leading);
-    count_ = c10::multiply_integers(leading_);
-    if (options.grouped_queries && k.size(-3) > 0) {
-      group_ = q.size(-3) / k.size(-3);
-    }
-    shape_.queries = q.size(-2);
-    shape_.keys = k.size(-2);
-    shape_.head_size = q.size(-1);
-    shape_.value_size = v.size(-1);
-    shape_.scale = static_cast<float>(
-        options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(-1)))));
-    shape_.diagonal = options.causal == Causal::kNone         ? shape_.keys
-                      : options.causal == Causal::kLowerRight ? shape_.keys - shape_.queries
-                                                              : 0;
-    if (options.mask) {
-      set_mask(*options.mask);
-    }
-  }
-
-  int64_t count() const { return count_; }
-  /// Consecutive query heads that share a key and value head.
-  int64_t group() const { return group_; }
-  /// Sizes and kinds, the same for each head.
-  const kernels::Head& shape() const { return shape_; }
-  /// Work of one head, in multiplications and additions of one product of q and k.
-  double work() const {
-    const double visible = shape_.diagonal < shape_.keys ? 0.5 : 1.0;
-    return 2.0 * visible * static_cast<double>(shape_.queries) * static_cast<double>(shape_.keys) *
-           static_cast<double>(shape_.head_size + shape_.value_size);
-  }
-
-  kernels::Head operator[](int64_t head) const {
-    kernels::Head result = shape_;
-    result.q = rows(q_, head, 1);
-    result.k = rows(k_, head, group_);
-    result.v = rows(v_, head, group_);
-    if (mask_.defined()) {
-      const int64_t offset = head_offset(leading_, mask_strides_, head, 1);
-      if (result.mask.visible != nullptr) result.mask.visible += offset;
-      if (result.mask.added != nullptr) result.mask.added += offset;
-    }
-    return result;
-  }
-
-  /// One head's rows in a tensor with the leading sizes of q.
-  kernels::ConstRows rows(const at::Tensor& tensor, int64_t head) const {
-    return rows(tensor, head, 1);
-  }
-  kernels::Rows mutable_rows(const at::Tensor& tensor, int64_t head, int64_t group = 1) const {
-    return {tensor.mutable_data_ptr<float>() + head_offset(leading_, tensor.strides(), head, group),
-            tensor.stride(-2)};
-  }
-
- private:
-  kernels::ConstRows rows(const at::Tensor& tensor, int64_t head, int64_t group) const {
-    return {tensor.const_data_ptr<float>() + head_offset(leading_, tensor.strides(), head, group),
-            tensor.stride(-2)};
-  }
-
-  // Strides of the mask as if it had the dimensions of the scores: 0 where it is shared.
-  void set_mask(const at::Tensor& mask) {
-    mask_ = mask.scalar_type() == at::kBool ? mask : mask.to(at::kFloat);
-    const int64_t missing = q_.dim() - mask.dim();
-    mask_strides_.resize(static_cast<size_t>(q_.dim()), 0);
-    for (int64_t d = 0; d < mask.dim(); ++d) {
-      mask_strides_[static_cast<size_t>(missing + d)] = mask.size(d) == 1 ? 0 : mask_.stride(d);
-    }
-    if (mask_.scalar_type() == at::kBool) {
-      shape_.mask.visible = mask_.const_data_ptr<bool>();
-    } else {
-      shape_.mask.added = mask_.const_data_ptr<float>();
-    }
-    shape_.mask.row_stride = mask_strides_[mask_strides_.size() - 2];
-    shape_.mask.key_stride = mask_strides_.back();
-  }
-
-  at::Tensor q_, k_, v_, mask_;
-  at::IntArrayRef leading_;
-  at::DimVector mask_strides_;
-  int64_t count_ = 0;
-  int64_t group_ = 1;
-  kernels::Head shape_;
-};
-
-// ---- Threads.
-
-// Memory of one task: on the stack if it is small, so that a small call allocates nothing.
-class TaskScratch {
- public:
-  explicit TaskScratch(int64_t floats) {
-    if (floats > static_cast<int64_t>(std::size(on_stack_))) {
-      on_heap_ = c10::GetCPUAllocator()->allocate(static_cast<size_t>(floats) * sizeof(float));
-    }
-  }
-  float* data() { return on_heap_ ? static_cast<float*>(on_heap_.get()) : on_stack_; }
-
- private:
-  alignas(64) float on_stack_[4096];
-  at::DataPtr on_heap_;
-};
-
-// body(unit, scratch) for each unit. Units go to whichever thread is free, in order of their
-// number: give heavy units small numbers.
-template <class Body>
-void for_each_unit(int64_t units, double work_of_all, int64_t scratch_floats, const Body& body) {
-  // Below this much work (about 10 us on one core) waking a second thread costs more than it
-  // brings.
-  constexpr double kWorthAThread = 1e6;
-  // Work to take at once, so that the counter is not what threads wait for.
-  constexpr double kWorthATurn = 2e5;
-  const int64_t threads = at::get_num_threads();
-  if (units <= 1 || threads == 1 || work_of_all < kWorthAThread || at::in_parallel_region()) {
-    TaskScratch scratch(scratch_floats);
-    for (int64_t unit = 0; unit < units; ++unit) body(unit, scratch.data());
-    return;
-  }
-  const double work_of_unit = work_of_all / static_cast<double>(units);
-  const int64_t turn = std::max<int64_t>(1, static_cast<int64_t>(kWorthATurn / work_of_unit));
-  std::atomic<int64_t> next{0};
-  at::parallel_for(0, std::min(threads, units), 1, [&](int64_t, int64_t) {
-    TaskScratch scratch(scratch_floats);
-    for (int64_t begin = next.fetch_add(turn); begin < units; begin = next.fetch_add(turn)) {
-      const int64_t end = std::min(begin + turn, units);
-      for (int64_t unit = begin; unit < end; ++unit) body(unit, scratch.data());
-    }
-  });
-}
 
 int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
@@ -213,19 +54,24 @@ void run_forward(const Heads& heads, const at::Tensor& output, const at::Tensor&
 
 // ---- Backward.
 
-// Keys of one unit. Few heads are cut into parts, each with a dq of its own that is then summed:
-// how, depends on the shape alone, so the bits of the sum do not depend on the number of threads.
-int64_t keys_of_unit(int64_t key_heads, int64_t keys) {
+// The keys are cut three times: into parts, a thread's unit, where heads are few; a part into
+// slices, which stay in the second-level cache while all queries pass; a slice, in the kernel, into
+// blocks.
+
+// Keys of a part. Each part has a dq of its own, and these are then summed: how, depends on the
+// shape alone, so the bits of the sum do not depend on the number of threads.
+int64_t keys_of_part(int64_t query_heads, int64_t key_heads, int64_t keys) {
   constexpr int64_t kUnits = 16;    // to aim for
   constexpr int64_t kFewest = 256;  // keys worth a unit
-  const int64_t parts = std::clamp(divide_up(kUnits, std::max<int64_t>(key_heads, 1)), int64_t{1},
-                                   std::max<int64_t>(keys / kFewest, 1));
+  // Where many query heads share a few key heads, four parts at most: each takes memory like dq.
+  const int64_t most = query_heads < kUnits ? kUnits : 4;
+  const int64_t wanted = std::min(most, divide_up(kUnits, key_heads));
+  const int64_t parts = std::clamp(wanted, int64_t{1}, std::max<int64_t>(keys / kFewest, 1));
   return std::max<int64_t>(divide_up(divide_up(keys, parts), 64) * 64, 1);
 }
 
-// Keys that a unit takes at a time: their k, v, dk and dv stay in the second-level cache (half a
-// MiB) while all queries pass.
-int64_t keys_at_a_time(const kernels::Head& shape) {
+// Keys of a slice: k, v, dk and dv of half a MiB.
+int64_t keys_of_slice(const kernels::Head& shape) {
   constexpr int64_t kFloats = int64_t{1} << 17;
   const int64_t floats_of_key = 2 * (shape.head_size + shape.value_size);
   return std::max<int64_t>(kFloats / std::max<int64_t>(floats_of_key, 1) / 64, 1) * 64;
@@ -251,9 +97,15 @@ void add_parts(const Heads& heads, const at::Tensor& parts, const at::Tensor& dq
 
 void run_backward(const Heads& heads, const at::Tensor& d_output, const at::Tensor& output,
                   const at::Tensor& softmax, const FusedGradients& result) {
+  if (heads.count() == 0) {  // grouped, there may be keys all the same
+    result.dk.zero_();
+    result.dv.zero_();
+    return;
+  }
   const kernels::Head& shape = heads.shape();
   const int64_t group = heads.group();
   const int64_t key_heads = heads.count() / group;
+  // Five products instead of the forward pass's two.
   const double work = 2.5 * static_cast<double>(heads.count()) * heads.work();
 
   // One query head's gradients; the first of a group writes dk and dv, the others add to them.
@@ -280,8 +132,8 @@ void run_backward(const Heads& heads, const at::Tensor& d_output, const at::Tens
     return;
   }
 
-  const int64_t unit_keys = keys_of_unit(key_heads, shape.keys);
-  const int64_t parts = std::max<int64_t>(divide_up(shape.keys, unit_keys), 1);
+  const int64_t part_keys = keys_of_part(heads.count(), key_heads, shape.keys);
+  const int64_t parts = std::max<int64_t>(divide_up(shape.keys, part_keys), 1);
   at::Tensor more_dq;  // of the parts after the first
   if (parts > 1) {
     more_dq =
@@ -291,7 +143,7 @@ void run_backward(const Heads& heads, const at::Tensor& d_output, const at::Tens
       key_heads * parts, work, kernels::backward_scratch(shape), [&](int64_t unit, float* scratch) {
         const int64_t part = unit / key_heads;  // with causality the first keys are the heaviest
         const int64_t first = unit % key_heads * group;
-        const int64_t first_key = part * unit_keys;
+        const int64_t first_key = part * part_keys;
         for (int64_t head = first; head < first + group; ++head) {
           kernels::Backward backward = gradients(head);
           if (part > 0) {
@@ -300,10 +152,10 @@ void run_backward(const Heads& heads, const at::Tensor& d_output, const at::Tens
                            shape.head_size};
           }
           const kernels::Head head_of_unit = heads[head];
-          const int64_t end = std::min(first_key + unit_keys, shape.keys);
+          const int64_t end = std::min(first_key + part_keys, shape.keys);
           int64_t key = first_key;
           do {  // once even where there is no key: it writes zeros
-            const int64_t keys = std::min(keys_at_a_time(shape), end - key);
+            const int64_t keys = std::min(keys_of_slice(shape), end - key);
             kernels::backward(head_of_unit, backward, key, keys, scratch);
             backward.add_to_dq = true;
             key += keys;
@@ -346,6 +198,11 @@ const char* fused_attention_obstacle(const at::Tensor& q, const at::Tensor& k, c
   if (options.training && options.dropout > 0.0) {
     return "the fused kernel has no dropout";
   }
+  const auto has_tangent = [](const at::Tensor& t) { return t._fw_grad(0).defined(); };
+  if (has_tangent(q) || has_tangent(k) || has_tangent(v) ||
+      (options.mask && has_tangent(*options.mask))) {
+    return "the fused kernel has no forward-mode derivatives";
+  }
   if (options.mask && options.mask->requires_grad() && c10::GradMode::is_enabled()) {
     return "the fused kernel gives no gradient to a mask";
   }
@@ -380,7 +237,8 @@ FusedGradients fused_attention_backward(const at::Tensor& d_output, const at::Te
                                         const AttentionOptions& options) {
   const Heads heads(q, k, v, options);
   FusedGradients result{empty_floats_like(q), empty_floats_like(k), empty_floats_like(v)};
-  run_backward(heads, readable(d_output), readable(forward.output), forward.softmax, result);
+  run_backward(heads, readable(d_output), readable(forward.output), forward.softmax.contiguous(),
+               result);
   if (q.scalar_type() != at::kFloat) {
     for (at::Tensor* gradient : {&result.dq, &result.dk, &result.dv}) {
       *gradient = gradient->to(q.scalar_type());

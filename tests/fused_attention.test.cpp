@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/CPUAllocator.h>
+#include <torch/csrc/autograd/forward_grad.h>
 
 #include <atomic>
 #include <thread>
@@ -59,6 +60,36 @@ class Threads {
  private:
   int before_;
 };
+
+struct Shape {
+  int64_t batch, heads, Tq, Tk, hs;
+};
+
+void check_bits_at_1_to_4_threads(const Shape& shape) {
+  const Inputs in =
+      random_inputs({shape.batch, shape.heads}, shape.Tq, shape.Tk, shape.hs, shape.hs);
+  for (const Causal causal : {Causal::kNone, Causal::kUpperLeft}) {
+    INFO("T " << shape.Tq << ", heads " << shape.batch * shape.heads);
+    at::Tensor one;
+    {
+      const Threads threads(1);
+      one = all_results(in, {.causal = causal});
+    }
+    for (const int n : {2, 3, 4}) {
+      const Threads threads(n);
+      CHECK(at::equal(all_results(in, {.causal = causal}), one));
+    }
+  }
+}
+
+// What a call forward and backward takes from LibTorch's allocator, its results included.
+int64_t bytes_of_training_call(int64_t T) {
+  const Inputs in = random_inputs({1, 1}, T, T, 32, 32).requires_grad();
+  CountingAllocator counting;
+  const at::Tensor output = attention(in, {.causal = Causal::kUpperLeft});
+  gradients(output, at::ones_like(output), {in.q, in.k, in.v});
+  return counting.bytes.load();
+}
 
 }  // namespace
 
@@ -143,32 +174,104 @@ TEST_CASE("grouped queries have the gradients of repeated heads", "[fused]") {
   }
 }
 
-TEST_CASE("the bits of results and gradients do not depend on the number of threads", "[fused]") {
-  struct Row {
-    int64_t batch, heads, Tq, Tk, hs;
-  };
-  for (const Row& row : {Row{1, 1, 4, 4, 32},
-                         {32, 4, 64, 64, 32},
-                         {3, 5, 77, 77, 40},
-                         {2, 12, 256, 256, 64},
-                         {1, 3, 1024, 1024, 64},
-                         {1, 1, 2100, 2100, 64},
-                         {1, 2, 1024, 1024, 128},
-                         {1, 12, 1, 1024, 64},
-                         {1, 1, 1, 4096, 64}}) {
-    const Inputs in = random_inputs({row.batch, row.heads}, row.Tq, row.Tk, row.hs, row.hs);
-    for (const Causal causal : {Causal::kNone, Causal::kUpperLeft}) {
-      INFO("T " << row.Tq << ", heads " << row.batch * row.heads);
-      at::Tensor one;
-      {
-        const Threads threads(1);
-        one = all_results(in, {.causal = causal});
-      }
-      for (const int n : {2, 3, 4}) {
-        const Threads threads(n);
-        CHECK(at::equal(all_results(in, {.causal = causal}), one));
-      }
+TEST_CASE("keys without a query head have gradients of 0", "[fused]") {
+  for (const int64_t Tq : {1, 70}) {
+    const Inputs in{at::zeros({2, 0, Tq, 8}).requires_grad_(),
+                    at::randn({2, 3, 50, 8}).requires_grad_(),
+                    at::randn({2, 3, 50, 8}).requires_grad_()};
+    const at::Tensor output = attention(in, {.grouped_queries = true});
+    const auto actual = gradients(output, at::ones_like(output), {in.q, in.k, in.v});
+    CHECK_THAT(actual[0], Equals(at::zeros_like(in.q)));
+    CHECK_THAT(actual[1], Equals(at::zeros_like(in.k)));
+    CHECK_THAT(actual[2], Equals(at::zeros_like(in.v)));
+  }
+}
+
+TEST_CASE("many query heads that share a key head take little memory for their gradients",
+          "[fused]") {
+  const Inputs in{at::randn({1, 32, 4096, 8}).requires_grad_(),
+                  at::randn({1, 1, 4096, 8}).requires_grad_(),
+                  at::randn({1, 1, 4096, 8}).requires_grad_()};
+  const at::Tensor output = attention(in, {.grouped_queries = true});
+  const at::Tensor upstream = at::ones_like(output);
+  const CountingAllocator counting;
+  gradients(output, upstream, {in.q, in.k, in.v});
+  CHECK(counting.bytes < 6 * in.q.numel() * 4);
+}
+
+TEST_CASE("a visible NaN shows in all that its row touches, gradients too", "[fused]") {
+  for (const int64_t Tq : {1, 70}) {
+    const Inputs in = random_inputs({1}, Tq, 70, 24, 24);
+    in.k[0][40].fill_(std::nanf(""));
+    const Inputs leaves = in.requires_grad();
+    const at::Tensor output = attention(leaves);
+    CHECK(output.isnan().all().item<bool>());
+    for (const at::Tensor& gradient :
+         gradients(output, at::ones_like(output), {leaves.q, leaves.k, leaves.v})) {
+      CHECK(gradient.isnan().all().item<bool>());
     }
+  }
+}
+
+TEST_CASE("the largest finite mask entries hide nothing", "[fused]") {
+  const Inputs in = random_inputs({1}, 20, 30, 8, 8);
+  for (const float entry : {3.4e38F, -3.4e38F}) {
+    const at::Tensor output = attention(in, {.mask = at::full({20, 30}, entry)});
+    CHECK_THAT(output, AllClose(in.v.mean(1, true).expand({1, 20, 8}), 1e-5, 1e-5));
+  }
+}
+
+TEST_CASE("a negated view is read with its sign", "[fused]") {
+  const Inputs in = random_inputs({2, 3}, 33, 20, 16, 16);
+  const at::Tensor bias = at::randn({33, 20});
+  CHECK_THAT(attention({at::_neg_view(in.q), at::_neg_view(in.k), at::_neg_view(in.v)},
+                       {.mask = at::_neg_view(bias)}),
+             Equals(attention({-in.q, -in.k, -in.v}, {.mask = -bias})));
+}
+
+TEST_CASE("forward-mode derivatives come from the composite path", "[fused]") {
+  const Inputs in = random_inputs({2}, 5, 6, 4, 4), tangent = random_inputs({2}, 5, 6, 4, 4);
+  const uint64_t level = torch::autograd::ForwardADLevel::get_next_idx();
+  const at::Tensor q = at::_make_dual(in.q, tangent.q.cos(), static_cast<int64_t>(level));
+  CHECK_THAT(attention_path(q, in.k, in.v).reason, ContainsSubstring("forward-mode"));
+  const at::Tensor output = attention({q, in.k, in.v});
+  const auto [value, slope] = at::_unpack_dual(output, static_cast<int64_t>(level));
+  const double step = 1e-3;
+  const at::Tensor difference = (attention({in.q + step * tangent.q.cos(), in.k, in.v}) -
+                                 attention({in.q - step * tangent.q.cos(), in.k, in.v})) /
+                                (2 * step);
+  CHECK_THAT(slope, AllClose(difference, 1e-2, 1e-3));
+  torch::autograd::ForwardADLevel::release_idx(level);
+}
+
+TEST_CASE("the bits of results and gradients do not depend on the number of threads", "[fused]") {
+  for (const Shape& shape : {Shape{1, 1, 4, 4, 32},
+                             {32, 4, 64, 64, 32},
+                             {3, 5, 77, 77, 40},
+                             {2, 12, 256, 256, 64},
+                             {1, 3, 1024, 1024, 64},
+                             {1, 1, 2100, 2100, 64},
+                             {1, 2, 1024, 1024, 128},
+                             {1, 12, 1, 1024, 64},
+                             {1, 1, 1, 4096, 64}}) {
+    check_bits_at_1_to_4_threads(shape);
+  }
+}
+
+TEST_CASE("the bits do not depend on the number of threads at the benchmark's shapes",
+          "[fused][.slow]") {
+  for (const Shape& shape : {Shape{1, 1, 4, 4, 32},
+                             {32, 4, 64, 64, 32},
+                             {3, 5, 77, 77, 40},
+                             {8, 12, 256, 256, 64},
+                             {1, 12, 1024, 1024, 64},
+                             {1, 1, 4096, 4096, 64},
+                             {1, 16, 2048, 2048, 128},
+                             {12, 12, 1024, 1024, 64},
+                             {1, 12, 1, 64, 64},
+                             {1, 12, 1, 1024, 64},
+                             {1, 12, 1, 4096, 64}}) {
+    check_bits_at_1_to_4_threads(shape);
   }
 }
 
@@ -207,16 +310,15 @@ TEST_CASE("a small call allocates its output and nothing else", "[fused]") {
 
 TEST_CASE("memory grows with the length, not with its square", "[fused]") {
   const Threads threads(2);
-  const auto bytes = [](int64_t T) {
-    const Inputs in = random_inputs({1, 1}, T, T, 32, 32).requires_grad();
-    CountingAllocator counting;
-    const at::Tensor output = attention(in, {.causal = Causal::kUpperLeft});
-    gradients(output, at::ones_like(output), {in.q, in.k, in.v});
-    return counting.bytes.load();
-  };
-  const int64_t of_4096 = bytes(4096), of_8192 = bytes(8192);
+  const int64_t of_4096 = bytes_of_training_call(4096), of_8192 = bytes_of_training_call(8192);
   CHECK(10 * of_8192 < 22 * of_4096);
   CHECK(of_8192 < 32 << 20);
+}
+
+TEST_CASE("16,384 tokens take less than 64 MB beyond inputs and results", "[fused][.slow]") {
+  const Threads threads(2);
+  constexpr int64_t T = 16384, kResults = 5 * T * 32 * 4;  // output, ones, three gradients
+  CHECK(bytes_of_training_call(T) - kResults < 64'000'000);
 }
 
 TEST_CASE("the operator is the function", "[fused]") {

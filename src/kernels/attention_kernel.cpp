@@ -34,7 +34,7 @@ namespace mini::kernels {
 
 HWY_EXPORT(ForwardUnit);
 HWY_EXPORT(Decode);
-HWY_EXPORT(BackwardUnit);
+HWY_EXPORT(BackwardSlice);
 HWY_EXPORT(DecodeBackward);
 HWY_EXPORT(ForwardScratchSize);
 HWY_EXPORT(DecodeScratchSize);
@@ -52,7 +52,7 @@ void decode(const Head& head, const Forward& result, float* scratch) {
 }
 void backward(const Head& head, const Backward& gradients, int64_t first_key, int64_t keys,
               float* scratch) {
-  HWY_DYNAMIC_DISPATCH(BackwardUnit)(head, gradients, first_key, keys, scratch);
+  HWY_DYNAMIC_DISPATCH(BackwardSlice)(head, gradients, first_key, keys, scratch);
 }
 void decode_backward(const Head& head, const Backward& gradients, float* scratch) {
   HWY_DYNAMIC_DISPATCH(DecodeBackward)(head, gradients, scratch);

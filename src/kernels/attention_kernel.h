@@ -43,7 +43,7 @@ struct Head {
   Mask mask;          ///< (Tq, Tk)
   int64_t queries = 0, keys = 0, head_size = 0, value_size = 0;
   float scale = 1.0F;
-  /// Query i sees keys j <= i + diagonal; `keys` or more hides none.
+  /// Query i sees keys j <= i + diagonal; `keys` hides none.
   int64_t diagonal = 0;
 };
 
@@ -63,7 +63,7 @@ struct Backward {
   const float* row_max = nullptr;
   const float* log_sum = nullptr;
   Rows dq, dk, dv;  ///< (Tq, hs), (Tk, hs), (Tk, d_v)
-  /// Add to dq instead of overwriting it: for units of keys after the first.
+  /// Add to dq instead of overwriting it: for every call on the same dq but the first.
   bool add_to_dq = false;
   /// Add to dk and dv instead of overwriting them: for query heads that share a key head.
   bool add_to_dk_dv = false;
@@ -78,7 +78,8 @@ inline constexpr int64_t kDecodeQueries = 4;
 void forward(const Head& head, const Forward& result, int64_t first_query, int64_t queries,
              float* scratch);
 
-/// The whole output for at most kDecodeQueries queries, bound by reading keys and values once.
+/// The whole output for at most kDecodeQueries queries, one pass over keys and values for each:
+/// reading them is the cost.
 void decode(const Head& head, const Forward& result, float* scratch);
 
 /// What keys [first_key, first_key + keys) contribute: their rows of dk and dv, and their part of

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Backward: all queries against the keys of one unit, with the weights computed again.
+// Backward: all queries against a slice of the keys, with the weights computed again.
 //
 //   for each block of queries:
-//     delta = scale * rowsum(dO * output)
+//     delta = rowsum(dO * output)                      PrepareQueries
 //     for each block of keys that it sees:
-//       P  = exp(S - m - log l)                        RecomputeWeights
-//       dS = P * (scale * v dO^T - delta)
+//       P  = exp(S - m - log l)                        WeightsAndScoreGradients
+//       dP = dO v^T;  dS = scale * P * (dP - delta)
 //       dv += P^T dO;  dk += dS^T q                    AddKeyGradients
 //       dq += dS k                                     AddQueryGradients
 //
-// S and P stand transposed, as in the forward pass: keys are rows, queries are lanes. Every product
+// In memory S, P and dS stand transposed, as in the forward pass: keys are rows, queries are lanes.
+// The factor scale is folded into the packed dO and into delta before the loop. Every product
 // of a pair of blocks is summed from 0 in registers and then added to its gradient, which is
 // shorter chains of rounding than one long sum.
 //
@@ -29,6 +30,7 @@
 #include "dot-inl.h"
 #include "exp-inl.h"
 #include "hwy/highway.h"
+#include "mask-inl.h"
 #include "pack-inl.h"
 #include "score-inl.h"
 #include "scratch.h"
@@ -37,7 +39,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {
 
-inline constexpr int64_t kBackwardQueries = 64;  // of a block
+// A block's P and dS (64 KiB) stay in the second-level cache with its rows of k and v.
+inline constexpr int64_t kBackwardQueries = 64;
 inline constexpr int64_t kBackwardKeys = 128;
 
 struct BackwardScratch {
@@ -65,7 +68,7 @@ struct BackwardScratch {
   float* k;                // in whole vectors, (keys, q_stride)
   float* row_max;          // m, (queries)
   float* log_sum;          // log2 l, (queries)
-  float* delta;            // (queries)
+  float* delta;            // scale * rowsum(dO * output), (queries)
   float* weights;          // P^T, (keys, kBackwardQueries)
   float* d_scores;         // dS^T, (keys, kBackwardQueries)
   float* mask;             // (keys, kPanel)
@@ -74,26 +77,28 @@ struct BackwardScratch {
 
 // ---- P and dS of one panel of queries.
 
-struct WeightStep {
+struct ScoreGradientStep {
   ScoreBlock block;
-  ConstRows v;            // the block's values
-  const float* d_output;  // (d_v, kPanel)
+  ConstRows v;            // the block's values, (keys, d_v)
+  const float* d_output;  // (d_v, kPanel), times scale
   int64_t value_size;
-  const float* row_max;
-  const float* log_sum;
-  const float* delta;
-  float* weights;
-  float* d_scores;
+  const float* row_max;  // (kPanel)
+  const float* log_sum;  // (kPanel)
+  const float* delta;    // (kPanel), times scale
+  float* weights;        // P^T, (keys, kBackwardQueries)
+  float* d_scores;       // dS^T, (keys, kBackwardQueries)
 };
 
 template <int kRows, int kVectors>
-HWY_INLINE void WeightTile(const WeightStep& step, int64_t j, int64_t rows, int64_t vector) {
+HWY_INLINE void ScoreGradientTile(const ScoreGradientStep& step, int64_t j, int64_t rows,
+                                  int64_t vector) {
   const D d;
   const int64_t lane = vector * kLanes;
   float* weights = step.weights + j * kBackwardQueries + lane;
   float* d_scores = step.d_scores + j * kBackwardQueries + lane;
   V tile[kRows][kVectors];
 
+  // P = exp(S - m - log l)
   ScoreTile(step.block, j, rows, vector, tile);
   MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
     const V row_max = hn::LoadU(d, step.row_max + lane + v * kLanes);
@@ -105,6 +110,7 @@ HWY_INLINE void WeightTile(const WeightStep& step, int64_t j, int64_t rows, int6
     }
   }
 
+  // scale * dP = scale * v_j . dO_i;  dS = P * (scale * dP - scale * delta)
   SetZero(tile);
   MultiplyAdd(RowsOfA<kRows>(From(step.v, j).data, step.v.stride, rows), step.d_output + lane,
               kPanel, step.value_size, tile);
@@ -119,8 +125,8 @@ HWY_INLINE void WeightTile(const WeightStep& step, int64_t j, int64_t rows, int6
 }
 
 template <int kRows>
-struct WeightRows {
-  static HWY_NOINLINE void Run(const WeightStep& step, int64_t j, int64_t rows) {
+struct ScoreGradientRows {
+  static HWY_NOINLINE void Run(const ScoreGradientStep& step, int64_t j, int64_t rows) {
     const int64_t vector = std::min(step.block.FirstVector(j), step.block.Vectors());
     for (int64_t r = 0; r < rows; ++r) {  // who sees none of these keys has weight 0
       for (int64_t lane = 0; lane < vector * kLanes; lane += kLanes) {
@@ -131,17 +137,19 @@ struct WeightRows {
     }
     switch (step.block.Vectors() - vector) {
       case 2:
-        return WeightTile<kRows, 2>(step, j, rows, vector);
+        return ScoreGradientTile<kRows, 2>(step, j, rows, vector);
       case 1:
-        return WeightTile<kRows, 1>(step, j, rows, vector);
+        return ScoreGradientTile<kRows, 1>(step, j, rows, vector);
     }
   }
 };
 
-HWY_INLINE void RecomputeWeights(const WeightStep& step, int64_t keys) {
+// For all keys of the block, also those that no query of the panel sees: the products that follow
+// read whole tiles of P and dS.
+HWY_INLINE void WeightsAndScoreGradients(const ScoreGradientStep& step, int64_t keys) {
   for (int64_t j = 0; j < keys; j += kTileRows) {
     const int64_t rows = std::min<int64_t>(kTileRows, keys - j);
-    ForTileRows<WeightRows>(rows, step, j, rows);
+    ForTileRows<ScoreGradientRows>(rows, step, j, rows);
   }
 }
 
@@ -244,64 +252,63 @@ HWY_INLINE QueryBlock PrepareQueries(const Head& head, const Backward& gradients
           WholeVectorRows(d_output, queries, head.value_size, s.d_output)};
 }
 
-void BackwardUnit(const Head& head, const Backward& gradients, int64_t unit_first,
-                  int64_t unit_keys, float* memory) {
+void BackwardSlice(const Head& head, const Backward& gradients, int64_t slice_first,
+                   int64_t slice_keys, float* memory) {
   Scratch scratch(memory);
   const BackwardScratch s(head, scratch);
-  const int64_t unit_end = unit_first + unit_keys;
+  const int64_t slice_end = slice_first + slice_keys;
   // Rows of dk and dv before this key hold sums already; with causality it moves on with queries.
-  int64_t written = gradients.add_to_dk_dv ? unit_end : unit_first;
+  int64_t written = gradients.add_to_dk_dv ? slice_end : slice_first;
 
   for (int64_t first = 0; first < head.queries; first += kBackwardQueries) {
     const int64_t queries = std::min(kBackwardQueries, head.queries - first);
-    const int64_t seen = std::min(unit_end, first + queries + head.diagonal);
+    const int64_t seen = std::min(slice_end, first + queries + head.diagonal);
     const Rows dq = From(gradients.dq, first);
-    if (seen <= unit_first) {
-      if (!gradients.add_to_dq) SetZero(dq, queries, head.head_size);
+    if (seen <= slice_first) {
+      if (!gradients.add_to_dq) ZeroRows(dq, queries, head.head_size);
       continue;
     }
     const QueryBlock block = PrepareQueries(head, gradients, first, queries, s);
-    for (int64_t key = unit_first; key < seen; key += kBackwardKeys) {
+    for (int64_t key = slice_first; key < seen; key += kBackwardKeys) {
       const int64_t keys = std::min(kBackwardKeys, seen - key);
       const int64_t hidden_queries = key - first - head.diagonal;
       for (int64_t i = 0; i < queries; i += kPanel) {
         const int64_t n = std::min(kPanel, queries - i);
-        WeightStep step{MakeScoreBlock(head, first + i, n, key, keys),
-                        From(head.v, key),
-                        s.d_output_panels + i * head.value_size,
-                        head.value_size,
-                        s.row_max + i,
-                        s.log_sum + i,
-                        s.delta + i,
-                        s.weights + i,
-                        s.d_scores + i};
+        ScoreGradientStep step{MakeScoreBlock(head, first + i, n, key, keys),
+                               From(head.v, key),
+                               s.d_output_panels + i * head.value_size,
+                               head.value_size,
+                               s.row_max + i,
+                               s.log_sum + i,
+                               s.delta + i,
+                               s.weights + i,
+                               s.d_scores + i};
         step.block.q = s.q_panels + i * head.head_size;
         if (head.mask.IsPresent()) {
           PackMask(head.mask, first + i, n, key, keys, s.mask_rows, s.mask);
           step.block.mask = s.mask;
         }
-        RecomputeWeights(step, keys);
+        WeightsAndScoreGradients(step, keys);
       }
 
+      const auto add_key_gradients = [&](int64_t from, int64_t to, bool add) HWY_ATTR {
+        AddKeyGradients(s.weights, block.d_output, queries, hidden_queries, from, to,
+                        From(gradients.dv, key), head.value_size, add);
+        AddKeyGradients(s.d_scores, block.q, queries, hidden_queries, from, to,
+                        From(gradients.dk, key), head.head_size, add);
+      };
+      // Keys before `split` hold sums already; the others are written for the first time.
       const int64_t split = std::clamp(written - key, int64_t{0}, keys);
-      const Rows dv = From(gradients.dv, key);
-      const Rows dk = From(gradients.dk, key);
-      for (const bool add : {true, false}) {
-        const int64_t from = add ? 0 : split;
-        const int64_t to = add ? split : keys;
-        AddKeyGradients(s.weights, block.d_output, queries, hidden_queries, from, to, dv,
-                        head.value_size, add);
-        AddKeyGradients(s.d_scores, block.q, queries, hidden_queries, from, to, dk, head.head_size,
-                        add);
-      }
+      add_key_gradients(0, split, /*add=*/true);
+      add_key_gradients(split, keys, /*add=*/false);
       AddQueryGradients(s.d_scores, WholeVectorRows(From(head.k, key), keys, head.head_size, s.k),
                         queries, hidden_queries, keys, dq, head.head_size,
-                        gradients.add_to_dq || key > unit_first);
+                        gradients.add_to_dq || key > slice_first);
     }
     written = std::max(written, seen);
   }
-  SetZero(From(gradients.dk, written), unit_end - written, head.head_size);
-  SetZero(From(gradients.dv, written), unit_end - written, head.value_size);
+  ZeroRows(From(gradients.dk, written), slice_end - written, head.head_size);
+  ZeroRows(From(gradients.dv, written), slice_end - written, head.value_size);
 }
 
 int64_t BackwardScratchSize(const Head& head) {

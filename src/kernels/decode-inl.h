@@ -22,6 +22,7 @@
 #include "dot-inl.h"
 #include "exp-inl.h"
 #include "hwy/highway.h"
+#include "mask-inl.h"
 #include "pack-inl.h"
 #include "scratch.h"
 #include "tile-inl.h"
@@ -36,12 +37,12 @@ HWY_INLINE int64_t KeysSeen(const Head& head, int64_t query) {
 struct DecodeScratch {
   DecodeScratch(const Head& head, Scratch& scratch)
       : weights(scratch.Take(RoundUp(head.keys, kLanes))),
-        d_weights(scratch.Take(RoundUp(head.keys, kLanes))),
+        d_scores(scratch.Take(RoundUp(head.keys, kLanes))),
         mask(scratch.Take(head.mask.IsPresent() ? RoundUp(head.keys, kLanes) : 0)) {}
 
-  float* weights;    // s, then p
-  float* d_weights;  // ds
-  float* mask;
+  float* weights;   // s, then p, (keys)
+  float* d_scores;  // dP, then ds, (keys)
+  float* mask;      // (keys)
 };
 
 // s = log2(e) * (scale k q + mask) for the keys that the query sees, filled up with -infinity to
@@ -58,8 +59,7 @@ HWY_INLINE float Scores(const Head& head, int64_t query, int64_t seen, const Dec
   for (int64_t j = 0; j < seen; j += kLanes) {
     V score = hn::Mul(hn::LoadU(d, s.weights + j), factor);
     if (head.mask.IsPresent()) {
-      const V added = hn::LoadU(d, s.mask + j);
-      score = hn::IfThenElse(hn::Eq(added, hidden), hidden, hn::Add(score, added));
+      score = AddMask(score, hn::LoadU(d, s.mask + j));
     }
     if (seen - j < kLanes) {
       score = hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(seen - j)), score, hidden);
@@ -71,7 +71,7 @@ HWY_INLINE float Scores(const Head& head, int64_t query, int64_t seen, const Dec
 }
 
 // s -> p = 2^(s - row_max - log_sum) in place; returns the sum.
-HWY_INLINE float Exponentials(float* weights, int64_t seen, float row_max, float log_sum) {
+HWY_INLINE float RowExponentials(float* weights, int64_t seen, float row_max, float log_sum) {
   const D d;
   V sum = hn::Zero(d);
   for (int64_t j = 0; j < seen; j += kLanes) {
@@ -90,7 +90,7 @@ void Decode(const Head& head, const Forward& result, float* memory) {
     const int64_t seen = KeysSeen(head, i);
     const float largest = Scores(head, i, seen, s);
     const float row_max = largest == -kInfinity ? 0.0F : largest;
-    const float sum = Exponentials(s.weights, seen, row_max, 0.0F);
+    const float sum = RowExponentials(s.weights, seen, row_max, 0.0F);
     // 0 for a row that saw nothing: all its weights are 0, and 0 / 0 := 0.
     const float normalizer = sum == 0.0F ? 0.0F : 1.0F / sum;
     WeightedSum(s.weights, head.v, seen, head.value_size, normalizer, From(result.output, i).data);
@@ -105,25 +105,25 @@ void DecodeBackward(const Head& head, const Backward& gradients, float* memory) 
   const D d;
   Scratch scratch(memory);
   const DecodeScratch s(head, scratch);
-  int64_t written = gradients.add_to_dk_dv ? head.keys : 0;  // rows of dk and dv
+  int64_t written = gradients.add_to_dk_dv ? head.keys : 0;  // rows of dk and dv that hold sums
   for (int64_t i = 0; i < head.queries; ++i) {
     const int64_t seen = KeysSeen(head, i);
     const float* d_output = From(gradients.d_output, i).data;
     Scores(head, i, seen, s);
-    Exponentials(s.weights, seen, gradients.row_max[i], gradients.log_sum[i]);
+    RowExponentials(s.weights, seen, gradients.row_max[i], gradients.log_sum[i]);
 
     float delta;
     DotProducts(From(gradients.output, i), {d_output, 0}, 1, head.value_size, &delta);
-    DotProducts({d_output, 0}, head.v, seen, head.value_size, s.d_weights);
+    DotProducts({d_output, 0}, head.v, seen, head.value_size, s.d_scores);
     for (int64_t j = 0; j < seen; j += kLanes) {
-      const V centred = hn::Sub(hn::LoadU(d, s.d_weights + j), hn::Set(d, delta));
+      const V centred = hn::Sub(hn::LoadU(d, s.d_scores + j), hn::Set(d, delta));
       const V weight = hn::Mul(hn::LoadU(d, s.weights + j), hn::Set(d, head.scale));
-      hn::StoreU(hn::Mul(weight, centred), d, s.d_weights + j);
+      hn::StoreU(hn::Mul(weight, centred), d, s.d_scores + j);
     }
 
-    WeightedSum(s.d_weights, head.k, seen, head.head_size, 1.0F, From(gradients.dq, i).data);
+    WeightedSum(s.d_scores, head.k, seen, head.head_size, 1.0F, From(gradients.dq, i).data);
     const auto add_outer_product = [&](int64_t from, int64_t to, bool add) HWY_ATTR {
-      OuterProduct(s.d_weights + from, From(head.q, i).data, to - from, head.head_size, add,
+      OuterProduct(s.d_scores + from, From(head.q, i).data, to - from, head.head_size, add,
                    From(gradients.dk, from));
       OuterProduct(s.weights + from, d_output, to - from, head.value_size, add,
                    From(gradients.dv, from));
@@ -132,8 +132,8 @@ void DecodeBackward(const Head& head, const Backward& gradients, float* memory) 
     add_outer_product(written, std::max(written, seen), /*add=*/false);
     written = std::max(written, seen);
   }
-  SetZero(From(gradients.dk, written), head.keys - written, head.head_size);
-  SetZero(From(gradients.dv, written), head.keys - written, head.value_size);
+  ZeroRows(From(gradients.dk, written), head.keys - written, head.head_size);
+  ZeroRows(From(gradients.dv, written), head.keys - written, head.value_size);
 }
 
 int64_t DecodeScratchSize(const Head& head) {

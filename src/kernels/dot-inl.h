@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sums along rows: dot products of rows, and the weighted sum of rows. For single queries, where
-// lanes lie along the row and every number is read once.
+// Dot products of rows, the weighted sum of rows, and its counterpart, a row times each of many
+// weights. Lanes lie along the row, and every number is read once.
 
 // clang-format off
 #if defined(MINI_KERNELS_DOT_INL_H_) == defined(HWY_TARGET_TOGGLE)

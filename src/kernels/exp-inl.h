@@ -3,7 +3,8 @@
 //
 //   2^x = 2^n * 2^r,  n an integer near x,  r = x - n,  2^r a polynomial of degree 5
 //
-// Relative error below 2.0e-7. 2^0 is exactly 1, 2^-infinity exactly 0, and NaN stays NaN.
+// Relative error below 2.0e-7 for x >= -126, further down the result may be 0. 2^0 is exactly 1,
+// 2^-infinity exactly 0, and NaN stays NaN.
 
 // clang-format off
 #if defined(MINI_KERNELS_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)

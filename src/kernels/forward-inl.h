@@ -4,14 +4,15 @@
 //   m = -infinity;  l = 0;  O = 0
 //   for each block of keys:
 //     S  = scores of the block                        StoreScores
-//     m' = max(m, max_j S);  P = exp(S - m')          Softmax
+//     m' = max(m, max_j S);  P = exp(S - m')          UpdateSoftmax
 //     l  = l exp(m - m') + sum_j P
 //     O  = O exp(m - m') + P v                        AddValues
 //     m  = m'
-//   output = O / l
+//   output = O / l;  keep m and log l                 NormalizerAndLogSum
 //
-// All exponentials and logarithms are in base 2. A panel of queries walks through these steps
-// together, then the next panel takes the same block of keys from the cache.
+// All exponentials and logarithms are in base 2. In memory S and P stand transposed: keys are rows,
+// queries are lanes. A panel of queries walks through these steps together, then the next panel
+// takes the same block of keys from the cache.
 //
 // Source  Milakov, Gimelshein 2018, "Online normalizer calculation for softmax"; Dao et al. 2022,
 //         "FlashAttention", algorithm 1.
@@ -30,6 +31,7 @@
 #include "exp-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "mask-inl.h"
 #include "pack-inl.h"
 #include "score-inl.h"
 #include "scratch.h"
@@ -38,6 +40,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {
 
+// S, P and the values of a block stay in the second-level cache; from 48 to 512 keys the time
+// differs by at most 3 % (Zen 4).
 inline constexpr int64_t kKeyBlock = 128;
 
 struct ForwardScratch {
@@ -46,21 +50,21 @@ struct ForwardScratch {
         q(scratch.Take(kQueryBlock * head.head_size)),
         row_max(scratch.Take(kQueryBlock)),
         row_sum(scratch.Take(kQueryBlock)),
-        sums(scratch.Take(kQueryBlock * value_stride)),
+        unnormalized(scratch.Take(kQueryBlock * value_stride)),
         weights(scratch.Take(kKeyBlock * kPanel)),
         values(scratch.Take(kKeyBlock * value_stride)),
         mask(scratch.Take(head.mask.IsPresent() ? kKeyBlock * kPanel : 0)),
         mask_rows(scratch.Take(head.mask.IsPresent() ? kKeyBlock * kPanel : 0)) {}
 
   int64_t value_stride;
-  float* q;          // panels of (hs, kPanel)
-  float* row_max;    // m, (queries)
-  float* row_sum;    // l, (queries)
-  float* sums;       // O, (queries, value_stride)
-  float* weights;    // S, then P, (keys, kPanel)
-  float* values;     // v in whole vectors, (keys, value_stride)
-  float* mask;       // (keys, kPanel)
-  float* mask_rows;  // (kPanel, keys)
+  float* q;             // panels of (hs, kPanel), times scale * log2(e)
+  float* row_max;       // m, (queries)
+  float* row_sum;       // l, (queries)
+  float* unnormalized;  // O, (queries, value_stride)
+  float* weights;       // S^T, then P^T, (keys, kPanel)
+  float* values;        // v in whole vectors, (keys, value_stride)
+  float* mask;          // (keys, kPanel)
+  float* mask_rows;     // (kPanel, keys)
 };
 
 // ---- S, and its maximum over the keys of each query.
@@ -83,6 +87,8 @@ HWY_INLINE void StoreScoreTile(const ScoreBlock& block, int64_t j, int64_t rows,
   }
 }
 
+// A struct, since only a class template can be handed to `ForTileRows`; not inlined, so that the
+// compiler fits each size of tile into registers on its own.
 template <int kRows>
 struct StoreScoreRows {
   static HWY_NOINLINE void Run(const ScoreBlock& block, int64_t j, int64_t rows, float* scores,
@@ -109,7 +115,7 @@ HWY_INLINE void StoreScores(const ScoreBlock& block, float* scores, float* block
 // ---- P = exp(S - m'), with m and l brought up to date.
 
 // S -> P in place for the `seen` first of `keys` rows, 0 for the others; returns their sum.
-HWY_INLINE V Exponentials(float* weights, int64_t seen, int64_t keys, V row_max) {
+HWY_INLINE V PanelExponentials(float* weights, int64_t seen, int64_t keys, V row_max) {
   const D d;
   // A row that saw nothing yet is all -infinity, and so is its maximum; P is 0 there.
   const V shift = hn::IfThenZeroElse(hn::Eq(row_max, hn::Set(d, -kInfinity)), row_max);
@@ -135,16 +141,16 @@ HWY_INLINE V Exponentials(float* weights, int64_t seen, int64_t keys, V row_max)
   return hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
 }
 
-// rescale[i] = exp(m - m') for each query of the panel.
-HWY_INLINE void Softmax(const ScoreBlock& block, const float* block_max, bool first, float* weights,
-                        float* row_max, float* row_sum, float* rescale) {
+// block_max, row_max, row_sum, rescale: (kPanel); rescale = exp(m - m').
+HWY_INLINE void UpdateSoftmax(const ScoreBlock& block, const float* block_max, bool first_block,
+                              float* weights, float* row_max, float* row_sum, float* rescale) {
   const D d;
   for (int64_t vector = 0; vector < block.Vectors(); ++vector) {
     const int64_t lane = vector * kLanes;
-    const int64_t last = std::min(lane + kLanes, block.queries) - 1;
+    const int64_t last_query = std::min(lane + kLanes, block.queries) - 1;
     V m = hn::LoadU(d, block_max + lane);
     V l = hn::Zero(d);
-    if (!first) {
+    if (!first_block) {
       const V m_before = hn::LoadU(d, row_max + lane);
       m = hn::Max(m, m_before);
       const V nothing_seen = hn::Set(d, -kInfinity);
@@ -153,7 +159,7 @@ HWY_INLINE void Softmax(const ScoreBlock& block, const float* block_max, bool fi
       l = hn::Mul(hn::LoadU(d, row_sum + lane), factor);
       hn::StoreU(factor, d, rescale + lane);
     }
-    l = hn::Add(l, Exponentials(weights + lane, block.SeenBy(last), block.keys, m));
+    l = hn::Add(l, PanelExponentials(weights + lane, block.SeenBy(last_query), block.keys, m));
     hn::StoreU(m, d, row_max + lane);
     hn::StoreU(l, d, row_sum + lane);
   }
@@ -162,17 +168,17 @@ HWY_INLINE void Softmax(const ScoreBlock& block, const float* block_max, bool fi
 // ---- O = O exp(m - m') + P v, and after the last block of keys output = O / l.
 
 struct ValueStep {
-  const float* weights;     // P, (keys, kPanel)
+  const float* weights;     // P^T, (keys, kPanel)
   ConstRows values;         // (keys, value_stride)
   const float* rescale;     // null in the first block of keys
   const float* normalizer;  // 1 / l in the last one, else null
-  Rows sums;                // O
-  Rows output;
+  Rows unnormalized;        // O, (queries, value_stride)
+  Rows output;              // (queries, d_v)
   int64_t value_size;
 };
 
-// The sums of one tile are P v; its rows are queries.
-struct FinishValues {
+// Takes one tile of P v, whose rows are queries.
+struct RescaleAddNormalize {
   const ValueStep& step;
   int64_t first, rows;
 
@@ -182,18 +188,19 @@ struct FinishValues {
     MINI_UNROLL for (int r = 0; r < kRows; ++r) {
       if (r >= rows) break;
       const int64_t i = first + r;
-      float* sums = From(step.sums, i).data + column;
+      float* unnormalized = From(step.unnormalized, i).data + column;
       MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
         V sum = tile[r][v];
         if (step.rescale != nullptr) {
-          sum = hn::MulAdd(hn::LoadU(d, sums + v * kLanes), hn::Set(d, step.rescale[i]), sum);
+          sum =
+              hn::MulAdd(hn::LoadU(d, unnormalized + v * kLanes), hn::Set(d, step.rescale[i]), sum);
         }
         if (step.normalizer != nullptr) {
           const int64_t at = column + v * kLanes;
           StoreFirst(hn::Mul(sum, hn::Set(d, step.normalizer[i])), step.value_size - at,
                      From(step.output, i).data + at);
         } else {
-          hn::StoreU(sum, d, sums + v * kLanes);
+          hn::StoreU(sum, d, unnormalized + v * kLanes);
         }
       }
     }
@@ -205,7 +212,7 @@ struct AddValueRows {
   static HWY_NOINLINE void Run(const ValueStep& step, int64_t first, int64_t rows, int64_t seen,
                                int64_t column, int64_t vectors) {
     Product<kRows>(ColumnsOfA<kPanel>{step.weights + first}, step.values, seen, column, vectors,
-                   FinishValues{step, first, rows});
+                   RescaleAddNormalize{step, first, rows});
   }
 };
 
@@ -221,8 +228,8 @@ HWY_INLINE void AddValues(const ScoreBlock& block, const ValueStep& step) {
 }
 
 // normalizer = 1 / l, and 0 for a row that saw nothing, so that its output is 0 / 0 := 0.
-HWY_INLINE void Finish(const float* row_max, const float* row_sum, int64_t queries,
-                       float* normalizer, float* row_max_out, float* log_sum_out) {
+HWY_INLINE void NormalizerAndLogSum(const float* row_max, const float* row_sum, int64_t queries,
+                                    float* normalizer, float* row_max_out, float* log_sum_out) {
   const D d;
   for (int64_t lane = 0; lane < queries; lane += kLanes) {
     const V l = hn::LoadU(d, row_sum + lane);
@@ -232,8 +239,9 @@ HWY_INLINE void Finish(const float* row_max, const float* row_sum, int64_t queri
     if (log_sum_out != nullptr) {
       const V m = hn::LoadU(d, row_max + lane);
       StoreFirst(hn::IfThenZeroElse(nothing_seen, m), queries - lane, row_max_out + lane);
-      StoreFirst(hn::IfThenElse(nothing_seen, hn::Set(d, kInfinity), hn::Log2(d, l)),
-                 queries - lane, log_sum_out + lane);
+      const V log_sum = hn::IfThenElse(hn::IsNaN(l), l, hn::Log2(d, l));  // Log2 loses NaN
+      StoreFirst(hn::IfThenElse(nothing_seen, hn::Set(d, kInfinity), log_sum), queries - lane,
+                 log_sum_out + lane);
     }
   }
 }
@@ -269,22 +277,23 @@ void ForwardUnit(const Head& head, const Forward& result, int64_t first_query, i
         PackMask(head.mask, query, panel_queries, first_key, block.keys, s.mask_rows, s.mask);
         block.mask = s.mask;
       }
-      const bool first = first_key == 0;
-      const bool last = first_key + block_keys == head.keys ||
-                        first_key + block_keys >= query + panel_queries + head.diagonal;
+      const bool first_block = first_key == 0;
+      const bool last_block = first_key + block_keys == head.keys ||
+                              first_key + block_keys >= query + panel_queries + head.diagonal;
 
       StoreScores(block, s.weights, block_max);
-      Softmax(block, block_max, first, s.weights, s.row_max + i, s.row_sum + i, rescale);
-      if (last) {
-        Finish(s.row_max + i, s.row_sum + i, panel_queries, normalizer,
-               result.row_max == nullptr ? nullptr : result.row_max + query,
-               result.log_sum == nullptr ? nullptr : result.log_sum + query);
+      UpdateSoftmax(block, block_max, first_block, s.weights, s.row_max + i, s.row_sum + i,
+                    rescale);
+      if (last_block) {
+        NormalizerAndLogSum(s.row_max + i, s.row_sum + i, panel_queries, normalizer,
+                            result.row_max == nullptr ? nullptr : result.row_max + query,
+                            result.log_sum == nullptr ? nullptr : result.log_sum + query);
       }
       AddValues(block, {s.weights,
                         values,
-                        first ? nullptr : rescale,
-                        last ? normalizer : nullptr,
-                        {s.sums + i * s.value_stride, s.value_stride},
+                        first_block ? nullptr : rescale,
+                        last_block ? normalizer : nullptr,
+                        {s.unnormalized + i * s.value_stride, s.value_stride},
                         From(result.output, query),
                         head.value_size});
     }

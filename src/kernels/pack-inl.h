@@ -10,6 +10,7 @@
 #endif
 // clang-format on
 
+#include <algorithm>
 #include <limits>
 
 #include "hwy/highway.h"
@@ -100,45 +101,7 @@ HWY_INLINE ConstRows WholeVectorRows(ConstRows rows, int64_t n, int64_t width, f
   return {copy, stride};
 }
 
-// Mask entries as numbers to add to scores in base 2; -infinity hides.
-HWY_INLINE float AddedToScore(float entry) {
-  // A finite entry stays finite: only -infinity hides.
-  const float lowest = std::numeric_limits<float>::lowest();
-  return entry == -kInfinity ? entry : std::max(entry * kLog2E, lowest);
-}
-HWY_INLINE float AddedToScore(bool visible) { return visible ? 0.0F : -kInfinity; }
-
-template <class Entry>
-HWY_INLINE void UnpackMaskRow(const Entry* HWY_RESTRICT from, int64_t stride, int64_t n,
-                              float* HWY_RESTRICT row) {
-  if (stride == 1) {  // on its own, so that the compiler can turn it into vectors
-    for (int64_t j = 0; j < n; ++j) row[j] = AddedToScore(from[j]);
-  } else {
-    for (int64_t j = 0; j < n; ++j) row[j] = AddedToScore(from[j * stride]);
-  }
-}
-
-// What to add to the scores of one query.  (keys)
-HWY_INLINE void PackMaskRow(const Mask& mask, int64_t query, int64_t first_key, int64_t keys,
-                            float* row) {
-  const int64_t at = query * mask.row_stride + first_key * mask.key_stride;
-  if (mask.added != nullptr) {
-    UnpackMaskRow(mask.added + at, mask.key_stride, keys, row);
-  } else {
-    UnpackMaskRow(mask.visible + at, mask.key_stride, keys, row);
-  }
-}
-
-// The same for n <= kPanel queries.  (keys, kPanel); `rows` is room for (kPanel, keys).
-HWY_INLINE void PackMask(const Mask& mask, int64_t first_query, int64_t n, int64_t first_key,
-                         int64_t keys, float* rows, float* panel) {
-  for (int64_t i = 0; i < n; ++i) {
-    PackMaskRow(mask, first_query + i, first_key, keys, rows + i * keys);
-  }
-  PackTransposed({rows, keys}, n, keys, 1.0F, panel);
-}
-
-HWY_INLINE void SetZero(Rows rows, int64_t n, int64_t width) {
+HWY_INLINE void ZeroRows(Rows rows, int64_t n, int64_t width) {
   for (int64_t i = 0; i < n; ++i) std::fill_n(From(rows, i).data, width, 0.0F);
 }
 

@@ -19,6 +19,7 @@
 #include <algorithm>
 
 #include "hwy/highway.h"
+#include "mask-inl.h"
 #include "pack-inl.h"
 #include "tile-inl.h"
 
@@ -31,7 +32,7 @@ struct ScoreBlock {
   const float* mask;  // (keys, kPanel), or null
   int64_t head_size = 0;
   int64_t queries = 0;       // of the panel
-  int64_t keys = 0;          // seen by its last query
+  int64_t keys = 0;          // seen by its last query; the forward pass needs no others
   int64_t hidden_lanes = 0;  // Key j is hidden from the first hidden_lanes + j queries.
 
   // Keys, counted from the block's first, that query i sees.
@@ -71,18 +72,16 @@ HWY_INLINE void ScoreTile(const ScoreBlock& block, int64_t j, int64_t rows, int6
     MINI_UNROLL for (int r = 0; r < kRows; ++r) {
       const float* mask = block.mask + (j + std::min<int64_t>(r, rows - 1)) * kPanel + lane;
       MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
-        // Selected and not only added: a hidden key stays hidden if its score is NaN.
-        const V added = hn::LoadU(d, mask + v * kLanes);
-        scores[r][v] = hn::IfThenElse(hn::Eq(added, hidden), hidden, hn::Add(scores[r][v], added));
+        scores[r][v] = AddMask(scores[r][v], hn::LoadU(d, mask + v * kLanes));
       }
     }
   }
 
-  const int64_t hidden_lanes = block.hidden_lanes + j - lane;
-  if (hidden_lanes + kRows > 1) {  // on the diagonal
+  const int64_t hidden_in_first_row = block.hidden_lanes + j - lane;
+  if (hidden_in_first_row + kRows > 1) {  // some row of the tile is hidden from a lane
     MINI_UNROLL for (int r = 0; r < kRows; ++r) {
       MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
-        const int64_t lanes = std::clamp<int64_t>(hidden_lanes + r - v * kLanes, 0, kLanes);
+        const int64_t lanes = std::clamp<int64_t>(hidden_in_first_row + r - v * kLanes, 0, kLanes);
         scores[r][v] =
             hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(lanes)), hidden, scores[r][v]);
       }

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+// From tensors of any dtype and strides to the heads that the kernel works on: float32, adjacent
+// elements in a row.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/accumulate.h>
+
+#include <cmath>
+
+#include "kernels/attention_kernel.h"
+#include "mini/attention.h"
+
+namespace mini {
+
+inline bool has_adjacent_elements(const at::Tensor& tensor) {
+  return tensor.stride(-1) == 1 || tensor.size(-1) <= 1;
+}
+
+/// The tensor as the kernel reads it: itself, or a copy where its kind or strides rule that out.
+inline at::Tensor readable(const at::Tensor& tensor) {
+  const at::Tensor floats = tensor.resolve_neg().to(at::kFloat);
+  return has_adjacent_elements(floats) ? floats : floats.contiguous();
+}
+
+/// Elements from the first one of a tensor (..., T, d) to that of one of its heads. `leading` are
+/// the sizes that number the heads; `group` consecutive ones share a place in the tensor.
+inline int64_t head_offset(at::IntArrayRef leading, at::IntArrayRef strides, int64_t head,
+                           int64_t group) {
+  int64_t offset = 0;
+  for (size_t d = leading.size(); d-- > 0; group = 1) {
+    offset += head % leading[d] / group * strides[d];
+    head /= leading[d];
+  }
+  return offset;
+}
+
+/// A call of attention, as heads for the kernel.
+class Heads {
+ public:
+  Heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+        const AttentionOptions& options)
+      : q_(readable(q)), k_(readable(k)), v_(readable(v)) {
+    const size_t leading = static_cast<size_t>(q.dim() - 2);
+    leading_ = q_.sizes().slice(0, leading);
+    count_ = c10::multiply_integers(leading_);
+    if (options.grouped_queries && k.size(-3) > 0) {
+      group_ = q.size(-3) / k.size(-3);
+    }
+    shape_.queries = q.size(-2);
+    shape_.keys = k.size(-2);
+    shape_.head_size = q.size(-1);
+    shape_.value_size = v.size(-1);
+    shape_.scale = static_cast<float>(
+        options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(-1)))));
+    shape_.diagonal = options.causal == Causal::kNone         ? shape_.keys
+                      : options.causal == Causal::kLowerRight ? shape_.keys - shape_.queries
+                                                              : 0;
+    if (options.mask) {
+      set_mask(*options.mask);
+    }
+  }
+
+  int64_t count() const { return count_; }
+  /// Consecutive query heads that share a key and value head.
+  int64_t group() const { return group_; }
+  /// Sizes and kinds, the same for each head.
+  const kernels::Head& shape() const { return shape_; }
+  /// Floating-point operations of one head's forward pass, q k^T and P v; about half of them where
+  /// causality hides the other half.
+  double work() const {
+    const double visible = shape_.diagonal < shape_.keys - shape_.queries / 2 ? 0.5 : 1.0;
+    return 2.0 * visible * static_cast<double>(shape_.queries) * static_cast<double>(shape_.keys) *
+           static_cast<double>(shape_.head_size + shape_.value_size);
+  }
+
+  kernels::Head operator[](int64_t head) const {
+    kernels::Head result = shape_;
+    result.q = rows(q_, head, 1);
+    result.k = rows(k_, head, group_);
+    result.v = rows(v_, head, group_);
+    if (mask_.defined()) {
+      const int64_t offset = head_offset(leading_, mask_strides_, head, 1);
+      if (result.mask.visible != nullptr) result.mask.visible += offset;
+      if (result.mask.added != nullptr) result.mask.added += offset;
+    }
+    return result;
+  }
+
+  /// One head's rows in a tensor with the leading sizes of q.
+  kernels::ConstRows rows(const at::Tensor& tensor, int64_t head) const {
+    return rows(tensor, head, 1);
+  }
+  kernels::Rows mutable_rows(const at::Tensor& tensor, int64_t head, int64_t group = 1) const {
+    return {tensor.mutable_data_ptr<float>() + head_offset(leading_, tensor.strides(), head, group),
+            tensor.stride(-2)};
+  }
+
+ private:
+  kernels::ConstRows rows(const at::Tensor& tensor, int64_t head, int64_t group) const {
+    return {tensor.const_data_ptr<float>() + head_offset(leading_, tensor.strides(), head, group),
+            tensor.stride(-2)};
+  }
+
+  // Strides of the mask as if it had the dimensions of the scores: 0 where it is shared.
+  void set_mask(const at::Tensor& mask) {
+    mask_ = mask.scalar_type() == at::kBool ? mask : mask.resolve_neg().to(at::kFloat);
+    const int64_t missing = q_.dim() - mask.dim();
+    mask_strides_.resize(static_cast<size_t>(q_.dim()), 0);
+    for (int64_t d = 0; d < mask.dim(); ++d) {
+      mask_strides_[static_cast<size_t>(missing + d)] = mask.size(d) == 1 ? 0 : mask_.stride(d);
+    }
+    if (mask_.scalar_type() == at::kBool) {
+      shape_.mask.visible = mask_.const_data_ptr<bool>();
+    } else {
+      shape_.mask.added = mask_.const_data_ptr<float>();
+    }
+    shape_.mask.row_stride = mask_strides_[mask_strides_.size() - 2];
+    shape_.mask.key_stride = mask_strides_.back();
+  }
+
+  at::Tensor q_, k_, v_, mask_;
+  at::IntArrayRef leading_;
+  at::DimVector mask_strides_;
+  int64_t count_ = 0;
+  int64_t group_ = 1;
+  kernels::Head shape_;
+};
+
+}  // namespace mini

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// A mask of either kind as numbers to add to scores, laid out as the scores are.
+
+// clang-format off
+#if defined(MINI_KERNELS_MASK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MINI_KERNELS_MASK_INL_H_
+#undef MINI_KERNELS_MASK_INL_H_
+#else
+#define MINI_KERNELS_MASK_INL_H_
+#endif
+// clang-format on
+
+#include <algorithm>
+#include <limits>
+
+#include "hwy/highway.h"
+#include "pack-inl.h"
+#include "tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mini::kernels::HWY_NAMESPACE {
+
+// score + added, and -infinity where added is: selected and not only added, so that a hidden key
+// stays hidden if its score is NaN.
+HWY_INLINE V AddMask(V score, V added) {
+  const V hidden = hn::Set(D(), -kInfinity);
+  return hn::IfThenElse(hn::Eq(added, hidden), hidden, hn::Add(score, added));
+}
+
+// Mask entries as numbers to add to scores in base 2; -infinity hides.
+HWY_INLINE float AddedToScore(float entry) {
+  // A finite entry stays finite: only -infinity hides. NaN is no smaller and no larger and stays.
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  return entry == -kInfinity ? entry : std::clamp(entry * kLog2E, -kLargest, kLargest);
+}
+HWY_INLINE float AddedToScore(bool visible) { return visible ? 0.0F : -kInfinity; }
+
+template <class Entry>
+HWY_INLINE void UnpackMaskRow(const Entry* HWY_RESTRICT from, int64_t stride, int64_t n,
+                              float* HWY_RESTRICT row) {
+  if (stride == 1) {  // on its own, so that the compiler can turn it into vectors
+    for (int64_t j = 0; j < n; ++j) row[j] = AddedToScore(from[j]);
+  } else {
+    for (int64_t j = 0; j < n; ++j) row[j] = AddedToScore(from[j * stride]);
+  }
+}
+
+// What to add to the scores of one query.  (keys)
+HWY_INLINE void PackMaskRow(const Mask& mask, int64_t query, int64_t first_key, int64_t keys,
+                            float* row) {
+  const int64_t at = query * mask.row_stride + first_key * mask.key_stride;
+  if (mask.added != nullptr) {
+    UnpackMaskRow(mask.added + at, mask.key_stride, keys, row);
+  } else {
+    UnpackMaskRow(mask.visible + at, mask.key_stride, keys, row);
+  }
+}
+
+// The same for n <= kPanel queries.  (keys, kPanel); `rows` is room for (kPanel, keys).
+HWY_INLINE void PackMask(const Mask& mask, int64_t first_query, int64_t n, int64_t first_key,
+                         int64_t keys, float* rows, float* panel) {
+  for (int64_t i = 0; i < n; ++i) {
+    PackMaskRow(mask, first_query + i, first_key, keys, rows + i * keys);
+  }
+  PackTransposed({rows, keys}, n, keys, 1.0F, panel);
+}
+
+}  // namespace mini::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

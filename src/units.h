@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// Units of work on LibTorch's threads. A file that includes this has to be compiled with OpenMP:
+// ATen's parallel loop is a template, and a serial one elsewhere.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <iterator>
+
+namespace mini {
+
+/// Memory of one task: on the stack if it is small, so that a small call allocates nothing.
+class TaskScratch {
+ public:
+  explicit TaskScratch(int64_t floats) {
+    if (floats > static_cast<int64_t>(std::size(on_stack_))) {
+      on_heap_ = c10::GetCPUAllocator()->allocate(static_cast<size_t>(floats) * sizeof(float));
+    }
+  }
+  float* data() { return on_heap_ ? static_cast<float*>(on_heap_.get()) : on_stack_; }
+
+ private:
+  alignas(64) float on_stack_[4096];
+  at::DataPtr on_heap_;
+};
+
+/// body(unit, scratch) for each unit. Units go to whichever thread is free, in order of their
+/// number: give heavy units small numbers.
+template <class Body>
+void for_each_unit(int64_t units, double work_of_all, int64_t scratch_floats, const Body& body) {
+  // Below this much work (about 10 us on one core) waking a second thread costs more than it
+  // brings.
+  constexpr double kWorthAThread = 1e6;
+  // Work to take at once, so that the counter is not what threads wait for.
+  constexpr double kWorthATurn = 2e5;
+  const int64_t threads = at::get_num_threads();
+  if (units <= 1 || threads == 1 || work_of_all < kWorthAThread || at::in_parallel_region()) {
+    TaskScratch scratch(scratch_floats);
+    for (int64_t unit = 0; unit < units; ++unit) body(unit, scratch.data());
+    return;
+  }
+  const double work_of_unit = work_of_all / static_cast<double>(units);
+  const int64_t turn = std::max<int64_t>(1, static_cast<int64_t>(kWorthATurn / work_of_unit));
+  // parallel_for only starts the threads; the counter hands out the units.
+  std::atomic<int64_t> next{0};
+  at::parallel_for(0, std::min(threads, units), 1, [&](int64_t, int64_t) {
+    TaskScratch scratch(scratch_floats);
+    for (int64_t begin = next.fetch_add(turn); begin < units; begin = next.fetch_add(turn)) {
+      const int64_t end = std::min(begin + turn, units);
+      for (int64_t unit = begin; unit < end; ++unit) body(unit, scratch.data());
+    }
+  });
+}
+
+}  // namespace mini
