@@ -72,7 +72,7 @@ std::vector<std::pair<std::string, AttentionOptions>> options_for(const Size& si
 // The contract's bound, forward and backward: at most twice LibTorch's own error (the root of its
 // mean square) plus 1e-6, for numbers of size 1. Where few keys get the gradients of many queries
 // their sums are larger: sqrt(Tq) numbers with weights near 1 / Tk. A single number may be off
-// twice as far, since LibTorch's largest error is a matter of luck.
+// four times as far, since LibTorch's largest error is a matter of luck.
 void check_error_bound(const Size& size, Causal causal) {
   const Inputs in = random_inputs({1, 2}, size.Tq, size.Tk, size.d_k, size.d_v);
   const at::Tensor upstream = at::randn({1, 2, size.Tq, size.d_v});
