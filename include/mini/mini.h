@@ -11,6 +11,8 @@
 #include "mini/block.h"
 #include "mini/gpt.h"
 
+#include "mini/generate.h"
+
 #include "mini/safetensors.h"
 #include "mini/state_dict.h"
 
