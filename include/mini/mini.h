@@ -5,6 +5,14 @@
 #include "mini/attention.h"
 #include "mini/head.h"
 
+#include "mini/kv_cache.h"
+#include "mini/multi_head_attention.h"
+
+#include "mini/block.h"
+#include "mini/gpt.h"
+
+#include "mini/generate.h"
+
 #include "mini/safetensors.h"
 #include "mini/state_dict.h"
 
