@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
-#include <map>
 #include <optional>
 
 namespace mini {
@@ -54,6 +53,21 @@ CLI::Validator expects_integer(const std::string& what, uint64_t least, uint64_t
           ""};
 }
 
+std::string name_of(Format format) {
+  constexpr const char* kNames[] = {"text", "json", "csv", "svg", "html"};
+  return kNames[static_cast<int>(format)];
+}
+
+// "text, json or csv"
+std::string choice_of(const std::vector<Format>& formats) {
+  std::string choice;
+  for (const Format format : formats) {
+    const bool last = format == formats.back();
+    choice += (choice.empty() ? "" : last ? " or " : ", ") + name_of(format);
+  }
+  return choice;
+}
+
 // One line, whatever the message quotes.
 void print_error(const std::string& app, const std::string& message) {
   std::string line = app + ": " + message.substr(0, message.find('\n'));
@@ -64,18 +78,22 @@ void print_error(const std::string& app, const std::string& message) {
 
 }  // namespace
 
-App::App(const std::string& name, const std::string& description) : CLI::App(description, name) {
-  static const std::map<std::string, Format> formats = {
-      {"text", Format::kText}, {"json", Format::kJson}, {"csv", Format::kCsv}};
-  add_option("--format", format_, "Form of the output: text, json or csv (text)")
+App::App(const std::string& name, const std::string& description,
+         const std::vector<Format>& pictures)
+    : CLI::App(description, name) {
+  std::vector<Format> formats = {Format::kText, Format::kJson, Format::kCsv};
+  formats.insert(formats.end(), pictures.begin(), pictures.end());
+  const std::string choice = choice_of(formats);
+  add_option("--format", format_, fmt::format("Form of the output: {} (text)", choice))
       ->transform(CLI::Validator(
-          [](std::string& text) {
-            const auto format = formats.find(text);
-            if (format == formats.end()) {
-              return fmt::format("expected text, json or csv, got '{}'", text);
+          [formats, choice](std::string& text) {
+            for (const Format format : formats) {
+              if (text == name_of(format)) {
+                text = std::to_string(static_cast<int>(format));
+                return std::string();
+              }
             }
-            text = std::to_string(static_cast<int>(format->second));
-            return std::string();
+            return expected(choice, text);
           },
           ""))
       ->type_name("FORMAT");

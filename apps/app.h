@@ -5,7 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "mini/terminal.h"
 #include "report.h"
 
 namespace mini {
@@ -14,10 +16,15 @@ namespace mini {
 /// the exit status is 0 when done, 1 when it failed, 2 for wrong usage.
 class App : public CLI::App {
  public:
-  App(const std::string& name, const std::string& description);
+  /// `pictures` are the formats that it can write beside text, json and csv.
+  App(const std::string& name, const std::string& description,
+      const std::vector<Format>& pictures = {});
 
   /// Parses the command line, makes the report, writes it.  Returns the exit status.
   int run(int argc, char** argv, const std::function<Report()>& make_report);
+
+  /// Where the text of a report will be read: a file shows no colours.
+  Terminal terminal() const { return output_.empty() ? standard_output() : Terminal{}; }
 
  private:
   int print_help();

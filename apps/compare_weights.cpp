@@ -13,6 +13,8 @@
 #include "mini/attention.h"
 #include "mini/diagnostics.h"
 #include "mini/head.h"
+#include "mini/heat_map.h"
+#include "page.h"
 
 namespace {
 
@@ -54,6 +56,7 @@ struct Comparison {
   double scale;
   double spread;  // of all scores
   Grid unscaled, scaled;
+  at::Tensor even_weights;  // (1, T, T), 0 where nothing is visible
   mini::MedianSlopes slopes;
 };
 
@@ -78,6 +81,7 @@ Comparison compare(const Options& options) {
           mini::spread(unscaled.scores.flatten()).item<double>(),
           Grid(unscaled.weights[0]),
           Grid(scaled.weights[0]),
+          even.weights,
           mini::median_slopes(unscaled.weights, scaled.weights, even.weights)};
 }
 
@@ -86,7 +90,7 @@ std::string row_text(const at::Tensor& row) {
   return fmt::format("{:.2f}", fmt::join(mini::numbers(row.slice(0, 0, kShown)), " "));
 }
 
-std::string grids_text(const Grid& unscaled, const Grid& scaled) {
+std::string plain_grids_text(const Grid& unscaled, const Grid& scaled) {
   const int64_t T = unscaled.weights.size(0);
   const auto width = static_cast<size_t>(std::max<int64_t>(16, 5 * std::min(T, kShown) - 1));
   std::string text = fmt::format("{:<{}}    scaled weights\n", "unscaled weights", width);
@@ -99,6 +103,19 @@ std::string grids_text(const Grid& unscaled, const Grid& scaled) {
                         kShown, T);
   }
   return text;
+}
+
+// Both grids, as they are drawn: on one scale from 0, so that a colour means one weight.
+std::vector<mini::HeatMap> heat_maps(const Comparison& c) {
+  return {{.values = c.unscaled.weights, .title = "unscaled weights"},
+          {.values = c.scaled.weights, .title = "scaled weights"}};
+}
+
+std::string grids_text(const Comparison& c, const mini::Terminal& terminal) {
+  if (terminal.colors != mini::Colors::kNone) {
+    return mini::heat_map_text(heat_maps(c), {.low = 0}, terminal);
+  }
+  return plain_grids_text(c.unscaled, c.scaled);
 }
 
 std::string row_measures(const Grid& grid, int64_t row) {
@@ -130,18 +147,22 @@ std::string conclusion(const Comparison& c) {
       c.unscaled.mean_peak());
 }
 
-std::string to_text(const Options& options, const Comparison& c) {
+std::string described(const Options& options) {
+  return fmt::format("{} tokens of width {}, one head of size {}, seed {}{}", options.tokens,
+                     options.n_embd, options.head_size, options.seed,
+                     options.causal ? ", causal" : "");
+}
+
+std::string to_text(const Options& options, const Comparison& c, const mini::Terminal& terminal) {
   const int64_t T = options.tokens;
   const int64_t row = std::min<int64_t>(3, T - 1);
-  std::string text =
-      fmt::format("{} tokens of width {}, one head of size {}, seed {}{}\n\n", T, options.n_embd,
-                  options.head_size, options.seed, options.causal ? ", causal" : "");
+  std::string text = described(options) + "\n\n";
   text += fmt::format("x: (1, {0}, {1}) -> query, key, value: (1, {0}, {2})\n", T, options.n_embd,
                       options.head_size);
   text += fmt::format("scores shape: ({})\n", fmt::join(c.scores.sizes(), ", "));
   text += fmt::format("row {}: {}\n", row, row_text(c.scores[0][row]));
   text += fmt::format("scale factor: {:.4f}\n\n", c.scale);
-  text += grids_text(c.unscaled, c.scaled) + '\n';
+  text += grids_text(c, terminal) + '\n';
   text += measures_text(c.unscaled, c.scaled) + '\n';
   for (const auto& [name, grid] : {std::pair("unscaled", &c.unscaled), {"scaled", &c.scaled}}) {
     text += fmt::format("{} weights: smallest {:.2f}, largest {:.2f}\n", name, grid->smallest(),
@@ -180,13 +201,28 @@ mini::Json to_json(const Options& options, const Comparison& c) {
   return json;
 }
 
+std::string to_svg(const Comparison& c) { return mini::heat_map_svg(heat_maps(c), {.low = 0}); }
+
+std::string to_html(const Options& options, const Comparison& c) {
+  mini::Json data = {{"description", described(options)},
+                     {"head_size", options.head_size},
+                     {"divisor", mini::page_divisor(c.scale, options.head_size)},
+                     {"scores", mini::to_json(c.scores)}};
+  if (options.causal) {
+    const at::Tensor hidden = c.even_weights.eq(0);
+    data["mask"] = mini::to_json(at::zeros_like(c.scores).masked_fill(hidden, -INFINITY));
+  }
+  return mini::page(data);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
   mini::App app("compare_weights",
                 "Attention weights of one seeded head, without and with the division by the square "
-                "root of the head size.");
+                "root of the head size.",
+                {mini::Format::kSvg, mini::Format::kHtml});
   app.add_option("--seed", options.seed, "Seed of the window and the head (42)")
       ->transform(mini::seed_number());
   app.add_option("--tokens", options.tokens, "Positions in the window, T (4)")
@@ -202,9 +238,11 @@ int main(int argc, char** argv) {
   return app.run(argc, argv, [&] {
     const Comparison comparison = compare(options);
     mini::Report report;
-    report.text = to_text(options, comparison);
+    report.text = to_text(options, comparison, app.terminal());
     report.json = to_json(options, comparison);
     report.table = mini::long_table(report.json);
+    report.svg = [comparison] { return to_svg(comparison); };
+    report.html = [options, comparison] { return to_html(options, comparison); };
     return report;
   });
 }

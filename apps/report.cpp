@@ -57,6 +57,10 @@ std::string render(const Report& report, Format format) {
       return report.json.dump(1) + '\n';
     case Format::kCsv:
       return to_csv(report.table);
+    case Format::kSvg:
+      return report.svg();
+    case Format::kHtml:
+      return report.html();
   }
   return {};
 }

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -28,9 +29,12 @@ struct Report {
   /// Set where the result is complete and yet a failure: it is shown, but replaces no file, and the
   /// app ends with status 1.
   std::string failure = {};
+  /// Drawn only when asked for; empty where the app has no picture.
+  std::function<std::string()> svg = {};
+  std::function<std::string()> html = {};
 };
 
-enum class Format { kText, kJson, kCsv };
+enum class Format { kText, kJson, kCsv, kSvg, kHtml };
 
 /// Writes the report in one form to a file, or to standard output where `path` is unset.
 /// A file appears whole or not at all. Throws std::system_error if it cannot be written.

@@ -4,10 +4,15 @@
 #include <fmt/ranges.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "app.h"
 #include "lesson.h"
 #include "mini/attention.h"
 #include "mini/diagnostics.h"
+#include "mini/line_chart.h"
 
 namespace {
 
@@ -67,11 +72,52 @@ mini::Json to_json(const Options& options, const Row& unscaled, const Row& scale
   return json;
 }
 
+// Weights and slopes over divisors from the scores as they are to ten times the one that was given.
+std::string to_svg(const Options& options) {
+  constexpr int kSteps = 120;
+  const at::Tensor scores = torch::tensor(options.scores, at::kDouble);
+  const double given = std::abs(options.divisor), sign = options.divisor < 0 ? -1.0 : 1.0;
+  const double least = std::min(1.0, given);
+  const double most = std::min(10 * std::max(1.0, given), std::numeric_limits<double>::max());
+  mini::LineChart weights, slopes;
+  for (const double score : options.scores) {
+    weights.curves.push_back({fmt::format("score {:g}", score), {}, {}});
+    slopes.curves.push_back({fmt::format("score {:g}", score), {}, {}});
+  }
+  for (int i = 0; i <= kSteps; ++i) {
+    const double share = static_cast<double>(i) / kSteps;
+    const double divisor = std::pow(least, 1 - share) * std::pow(most, share);
+    const Row row = weights_of(scores, sign / divisor);
+    const std::vector<double> of_row = mini::numbers(row.weights),
+                              slopes_of_row = mini::numbers(row.slopes);
+    for (size_t j = 0; j < of_row.size(); ++j) {
+      weights.curves[j].x.push_back(divisor);
+      weights.curves[j].y.push_back(of_row[j]);
+      slopes.curves[j].x.push_back(divisor);
+      slopes.curves[j].y.push_back(slopes_of_row[j]);
+    }
+  }
+  const mini::Axis divisors{.label = sign < 0 ? "minus the divisor" : "divisor",
+                            .logarithmic = true,
+                            .low = least,
+                            .high = most};
+  for (mini::LineChart* chart : {&weights, &slopes}) {
+    chart->x = divisors;
+    chart->marks = {{fmt::format("divided by {:g}", options.divisor), given}};
+  }
+  weights.title = "Softmax weights";
+  weights.y = {.label = "weight", .low = 0, .high = 1};
+  slopes.title = "Slope of each weight";
+  slopes.y = {.label = "slope w (1 - w)", .low = 0, .high = 0.25};
+  return mini::line_chart_svg({weights, slopes});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
-  mini::App app("softmax_saturation", "Softmax weights of given scores, raw and divided.");
+  mini::App app("softmax_saturation", "Softmax weights of given scores, raw and divided.",
+                {mini::Format::kSvg});
   app.add_option("--scores", options.scores, "The scores, separated by commas (10,20,30)")
       ->delimiter(',')
       ->check(mini::finite_number());
@@ -85,6 +131,9 @@ int main(int argc, char** argv) {
     const mini::Json json = to_json(options, unscaled, scaled);
     const mini::MedianSlopes slopes =
         mini::median_slopes(unscaled.weights, scaled.weights, weights_of(scores, 0.0).weights);
-    return mini::Report{to_text(options, unscaled, scaled, slopes), json, mini::long_table(json)};
+    return mini::Report{.text = to_text(options, unscaled, scaled, slopes),
+                        .json = json,
+                        .table = mini::long_table(json),
+                        .svg = [&] { return to_svg(options); }};
   });
 }

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "app.h"
 #include "mini/attention.h"
 #include "mini/diagnostics.h"
+#include "mini/line_chart.h"
 
 namespace {
 
@@ -149,13 +151,51 @@ mini::Table to_table(const std::vector<Row>& rows) {
   return table;
 }
 
+// One figure over the head sizes, without and with the division, and what to compare it with.
+mini::LineChart chart_of(const std::vector<Row>& rows, const std::string& title,
+                         const mini::Axis& y, double Measures::*figure,
+                         const std::string& reference_name,
+                         const std::function<double(const Row&)>& reference) {
+  mini::Curve unscaled{"without the division", {}, {}}, scaled{"divided by \u221ad_k", {}, {}},
+      compared{reference_name, {}, {}, /*reference=*/true};
+  mini::Axis sizes{.label = "head size d_k", .logarithmic = true};
+  for (const Row& row : rows) {
+    const auto size = static_cast<double>(row.head_size);
+    sizes.ticks.push_back(size);
+    for (const auto& [curve, value] : {std::pair(&unscaled, row.unscaled.*figure),
+                                       {&scaled, row.scaled.*figure},
+                                       {&compared, reference(row)}}) {
+      curve->x.push_back(size);
+      curve->y.push_back(value);
+    }
+  }
+  return {.title = title, .x = sizes, .y = y, .curves = {unscaled, scaled, compared}};
+}
+
+std::string to_svg(const Options& options, std::vector<Row> rows) {
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return a.head_size < b.head_size; });
+  const auto keys = static_cast<double>(options.keys);
+  const std::string even = fmt::format("all {} keys alike", options.keys);
+  return mini::line_chart_svg(
+      {chart_of(rows, "Spread of the scores", {.label = "standard deviation", .logarithmic = true},
+                &Measures::spread, "\u221ad_k", &Row::root),
+       chart_of(rows, "Peak", {.label = "largest weight, mean over rows", .low = 0, .high = 1},
+                &Measures::peak, even, [&](const Row&) { return 1 / keys; }),
+       chart_of(rows, "Entropy", {.label = "nats, mean over rows", .low = 0}, &Measures::entropy,
+                even, [&](const Row&) { return std::log(keys); }),
+       chart_of(rows, "Slope w (1 - w)", {.label = "median over weights", .logarithmic = true},
+                &Measures::slope, even, [&](const Row&) { return (1 - 1 / keys) / keys; })});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
   mini::App app("sweep_head_size",
                 "Scores and softmax weights against the head size, without and with the division "
-                "by its square root.");
+                "by its square root.",
+                {mini::Format::kSvg});
   app.add_option("--head-sizes", options.head_sizes,
                  "Head sizes, separated by commas (8,16,32,64,128,256,512,1024)")
       ->delimiter(',')
@@ -172,6 +212,9 @@ int main(int argc, char** argv) {
       torch::manual_seed(options.seed);  // so that a row does not depend on those before it
       rows.push_back(measure(options, head_size));
     }
-    return mini::Report{to_text(options, rows), to_json(options, rows), to_table(rows)};
+    return mini::Report{.text = to_text(options, rows),
+                        .json = to_json(options, rows),
+                        .table = to_table(rows),
+                        .svg = [&options, rows] { return to_svg(options, rows); }};
   });
 }

@@ -12,6 +12,7 @@
 #include "matrices.h"
 #include "mini/attention.h"
 #include "mini/diagnostics.h"
+#include "page.h"
 
 namespace {
 
@@ -206,12 +207,48 @@ mini::Json to_json(const Trace& t) {
   return json;
 }
 
+// Whatever a mask does, as numbers to add to the scaled scores.  (B, Tq, Tk)
+at::Tensor additive_mask(const Trace& t) {
+  at::Tensor mask = at::zeros_like(t.steps.scores);
+  if (t.in.mask) {
+    mask = t.in.mask->scalar_type() == at::kBool
+               ? mask.masked_fill(t.in.mask->logical_not(), -INFINITY)
+               : mask + *t.in.mask;
+  }
+  const at::Tensor no_q = at::zeros_like(t.in.q), no_k = at::zeros_like(t.in.k);
+  const auto even = mini::attention_steps(
+      no_q, no_k, t.in.v,
+      {.scale = 1.0, .causal = t.causal ? mini::Causal::kLowerRight : mini::Causal::kNone});
+  mask = mask.masked_fill(even.weights.eq(0), -INFINITY);
+  return mask.dim() == 2 ? mask.unsqueeze(0) : mask;
+}
+
+std::string to_html(const Trace& t) {
+  const int64_t d_k = t.in.q.size(-1);
+  const auto batch = [](const at::Tensor& m) {
+    return mini::to_json(m.dim() == 2 ? m.unsqueeze(0) : m);
+  };
+  mini::Json data = {
+      {"description", fmt::format("q {}, k {}, v {}{}", shape_text(t.in.q), shape_text(t.in.k),
+                                  shape_text(t.in.v), t.causal ? ", causal" : "")},
+      {"head_size", d_k},
+      {"divisor", mini::page_divisor(t.scale, d_k)},
+      {"q", batch(t.in.q)},
+      {"k", batch(t.in.k)},
+      {"v", batch(t.in.v)}};
+  if (t.in.mask || t.causal) {
+    data["mask"] = mini::to_json(additive_mask(t));
+  }
+  return mini::page(data);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
   mini::App app("trace_attention",
-                "Attention on explicit matrices, step by step: the built-in example, or a file's.");
+                "Attention on explicit matrices, step by step: the built-in example, or a file's.",
+                {mini::Format::kHtml});
   app.add_option("--input", options.input,
                  "JSON file with q, k and v, lists of rows or lists of those, and perhaps mask")
       ->check(mini::file_name())
@@ -226,7 +263,10 @@ A mask of numbers is added to the scaled scores; "-inf" in it hides a key.)");
     const Trace t = trace(options);
     const mini::Json json = to_json(t);
     const bool sound = t.checks.finite && t.checks.shapes && t.checks.rows_sum_to_one;
-    return mini::Report{to_text(t), json, mini::long_table(json),
-                        sound ? "" : "a check failed: see the output"};
+    return mini::Report{.text = to_text(t),
+                        .json = json,
+                        .table = mini::long_table(json),
+                        .failure = sound ? "" : "a check failed: see the output",
+                        .html = [t] { return to_html(t); }};
   });
 }

@@ -5,10 +5,12 @@
 #   sh cmake/bootstrap.sh test [--with FEATURE]... build and run the whole test suite
 #
 # FEATURE  python   the tests that need Python packages
+#          browser  the tests of pages and pictures in Chromium
 #          format   the formatter that the `dev` preset checks with
 #
 # System packages come from apt, as root or through sudo; where that is not possible the script names
-# what is missing and stops. LibTorch's CPU build goes into .venv by pip, unless one is found.
+# what is missing and stops. LibTorch's CPU build goes into .venv by pip, unless one is found; npm's
+# packages go into tests/browser/node_modules.
 set -eu
 
 die() {
@@ -17,7 +19,7 @@ die() {
 }
 
 usage() {
-  echo "usage: sh cmake/bootstrap.sh demo|test [--with python|format]..." >&2
+  echo "usage: sh cmake/bootstrap.sh demo|test [--with python|browser|format]..." >&2
   exit 2
 }
 
@@ -28,14 +30,16 @@ workflow=$1
 shift
 case $workflow in
   demo | test) ;;
-  -h | --help) sed -n '2,12s/^# \{0,1\}//p' cmake/bootstrap.sh; exit 0 ;;
+  -h | --help) sed -n '2,14s/^# \{0,1\}//p' cmake/bootstrap.sh; exit 0 ;;
   *) usage ;;
 esac
 with_python=false
+with_browser=false
 with_format=false
 while [ $# -gt 0 ]; do
   case "$1 ${2-}" in
     "--with python") with_python=true ;;
+    "--with browser") with_browser=true ;;
     "--with format") with_format=true ;;
     *) usage ;;
   esac
@@ -52,6 +56,11 @@ has_venv() {
   python3 -c 'import ensurepip, venv' >/dev/null 2>&1
 }
 
+has_chromium() {
+  command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
+    command -v google-chrome >/dev/null
+}
+
 missing_packages() {
   command -v c++ >/dev/null || echo g++
   command -v cmake >/dev/null || echo cmake
@@ -63,6 +72,13 @@ missing_packages() {
   has_header catch2/catch_all.hpp || has_header catch2/catch.hpp || echo catch2
   has_header CLI/CLI.hpp || echo libcli11-dev
   has_header nlohmann/json.hpp || echo nlohmann-json3-dev
+  if $with_browser; then
+    has_chromium || echo chromium
+    command -v node >/dev/null || echo nodejs
+    command -v npm >/dev/null || echo npm
+    command -v xmllint >/dev/null || echo libxml2-utils
+    find /usr/share/fonts -name '*.[ot]tf' 2>/dev/null | grep -q . || echo fonts-dejavu-core
+  fi
 }
 
 install_packages() {
@@ -149,6 +165,13 @@ if $with_python || $with_format; then
   if $with_format; then set -- "$@" clang-format==14.0.6; fi
   pip_install "$@" || die "pip could not install $*"
   close_venv
+fi
+
+# --- what the browser's tests import ----------------------------------------------------------
+
+if $with_browser; then
+  npm ci --prefix tests/browser --silent --no-audit --no-fund ||
+    die "npm could not install what tests/browser/package.json lists"
 fi
 
 exec cmake --workflow --preset "$workflow"

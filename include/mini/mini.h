@@ -17,3 +17,7 @@
 #include "mini/state_dict.h"
 
 #include "mini/diagnostics.h"
+#include "mini/terminal.h"
+
+#include "mini/heat_map.h"
+#include "mini/line_chart.h"

@@ -143,6 +143,61 @@ TEST_CASE("compare_weights writes CSV as one value a line", "[compare_weights]")
   CHECK_THAT(csv, ContainsSubstring("\nscores,,3,1," + j["scores"][3][1].dump() + "\n"));
 }
 
+TEST_CASE("compare_weights draws its grids", "[compare_weights]") {
+  const Run done = run("compare_weights --format svg");
+  CHECK(done.status == 0);
+  CHECK_THAT(done.out,
+             ContainsSubstring("<svg ") && ContainsSubstring(">unscaled weights</text>") &&
+                 ContainsSubstring(">scaled weights</text>") && ContainsSubstring(">0.43</text>") &&
+                 ContainsSubstring(">0.18</text>") && ContainsSubstring(">0.00</text>"));
+  CHECK(run("compare_weights --format svg --seed 1").out != done.out);
+}
+
+TEST_CASE("compare_weights colours its grids on a terminal, and only there", "[compare_weights]") {
+  const std::string in_color = "COLORTERM=truecolor; export COLORTERM; unset NO_COLOR; ";
+  const std::string plain = run("compare_weights").out;
+  const std::string drawn = run_in_terminal(in_color, "compare_weights");
+  CHECK_THAT(drawn, ContainsSubstring("\x1b[48;2;"));
+  CHECK_THAT(without_colors(drawn), ContainsSubstring("0  0.43  0.25  0.30  0.03") &&
+                                        ContainsSubstring("0  0.29  0.26  0.27  0.18 \n"));
+  // What follows the grids is as it is in a file.
+  const std::string rest = plain.substr(plain.find("        unscaled"));
+  CHECK(drawn.substr(drawn.find("        unscaled")) == rest);
+  CHECK(run_in_terminal(in_color + "NO_COLOR=1; export NO_COLOR; ", "compare_weights") == plain);
+  CHECK(run_in_terminal("unset COLORTERM; TERM=dumb; export TERM; ", "compare_weights") == plain);
+
+  const TemporaryFolder folder;
+  run_in_terminal(in_color, "compare_weights --output '" + (folder / "weights.txt").string() + "'");
+  CHECK(read_file(folder / "weights.txt") == plain);
+}
+
+TEST_CASE("compare_weights shows all tokens on a terminal, binned where they are many",
+          "[compare_weights]") {
+  const std::string drawn = run_in_terminal(
+      "COLORTERM=truecolor; export COLORTERM; unset NO_COLOR; ", "compare_weights --tokens 100");
+  CHECK_THAT(drawn, ContainsSubstring("Each cell shows the largest of up to "));
+}
+
+TEST_CASE("compare_weights writes a page that needs nothing else", "[compare_weights]") {
+  const Run done = run("compare_weights --format html");
+  CHECK(done.status == 0);
+  CHECK(done.out.size() < 100'000);
+  CHECK_THAT(done.out,
+             ContainsSubstring(
+                 "\"description\":\"4 tokens of width 128, one head of size 32, seed 42\"") &&
+                 ContainsSubstring("\"head_size\":32,\"divisor\":5.65685424949238") &&
+                 ContainsSubstring("\"scores\":[[["));
+  for (const char* foreign : {"http:", "https:", "src=", "@import", "url(", "\"mask\":"}) {
+    INFO(foreign);
+    CHECK(done.out.find(foreign) == std::string::npos);
+  }
+  CHECK_THAT(run("compare_weights --format html --causal").out,
+             ContainsSubstring("\"mask\":[[[0.0,\"-inf\",\"-inf\",\"-inf\"]"));
+  CHECK_THAT(run("compare_weights --format html --scale 0.25").out,
+             ContainsSubstring("\"divisor\":4.0,"));
+  CHECK(run("compare_weights --format html --tokens 100").out.size() <= 300'000);
+}
+
 TEST_CASE("compare_weights writes to a file, whole or not at all", "[compare_weights]") {
   const TemporaryFolder folder;
   const std::string path = folder / "weights.json";
@@ -205,8 +260,12 @@ TEST_CASE("compare_weights explains wrong usage in one line", "[compare_weights]
       {"--scale inf", "--scale: expected a finite number, got 'inf'"},
       {"--scale 1e999", "--scale: expected a finite number, got '1e999'"},
       {"--scale x", "--scale: expected a finite number, got 'x'"},
-      {"--format xml", "--format: expected text, json or csv, got 'xml'"},
-      {"--format 1", "--format: expected text, json or csv, got '1'"},
+      {"--format xml", "--format: expected text, json, csv, svg or html, got 'xml'"},
+      {"--format 1", "--format: expected text, json, csv, svg or html, got '1'"},
+      {"--format html --scale 2", "--scale: expected one from 1 / head size to 1"},
+      {"--format html --scale 0.01", "as the page's divisor goes, got 0.01"},
+      {"--format html --tokens 200",
+       "--format html: expected matrices that fit a page of 300 KB, got"},
   };
   for (const auto& [arguments, message] : wrong) {
     INFO(arguments);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "../files.h"
+#include "../terminal.h"
 
 namespace mini::test {
 
@@ -25,6 +26,14 @@ inline Run run(const std::string& command_line) {
   const int status =
       std::system(("exec >'" + out + "' 2>'" + err + "'; '" MINI_APPS "'/" + command_line).c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
+}
+
+/// What the app writes to a terminal of 80 columns, after shell commands that set its environment.
+inline std::string run_in_terminal(const std::string& environment,
+                                   const std::string& command_line) {
+  const std::string command = environment + "exec '" MINI_APPS "'/" + command_line;
+  return written_to_terminal(
+      80, [&] { ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr)); });
 }
 
 /// What `--format json` prints.

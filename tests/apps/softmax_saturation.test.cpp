@@ -54,6 +54,21 @@ TEST_CASE("softmax_saturation takes any scores and divisor", "[softmax_saturatio
              ContainsSubstring("\ndivisor,,,,10.0\n") && ContainsSubstring("\nscaled,,2,,0.66524"));
 }
 
+TEST_CASE("softmax_saturation draws weights and slopes over the divisor", "[softmax_saturation]") {
+  const Run done = run("softmax_saturation --format svg");
+  CHECK(done.status == 0);
+  for (const char* text :
+       {">Softmax weights<", ">Slope of each weight<", ">score 10<", ">score 20<", ">score 30<",
+        ">divided by 10<", ">divisor<", ">slope w (1 - w)<"}) {
+    CHECK_THAT(done.out, ContainsSubstring(text));
+  }
+  CHECK(done.out.find("left out") == std::string::npos);
+  CHECK_THAT(run("softmax_saturation --format svg --divisor=-4").out,
+             ContainsSubstring(">minus the divisor<") && ContainsSubstring(">divided by -4<"));
+  CHECK(run("softmax_saturation --format svg --scores 1,2,3").out != done.out);
+  CHECK(run("softmax_saturation --format svg --divisor 1e300").status == 0);
+}
+
 TEST_CASE("softmax_saturation explains wrong usage in one line", "[softmax_saturation]") {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"--divisor 0", "--divisor: expected a finite number with a finite inverse, got '0'"},
@@ -61,6 +76,7 @@ TEST_CASE("softmax_saturation explains wrong usage in one line", "[softmax_satur
       {"--scores 1,x", "--scores: expected a finite number, got 'x'"},
       {"--scores 1,inf", "--scores: expected a finite number, got 'inf'"},
       {"--scores", "--scores"},
+      {"--format html", "--format: expected text, json, csv or svg, got 'html'"},
       {"--scores 1e308 --divisor 1e-3", "expected finite quotients"},
   };
   for (const auto& [arguments, message] : wrong) {

@@ -52,6 +52,18 @@ TEST_CASE("each option of sweep_head_size does what it says", "[sweep_head_size]
   CHECK_THAT(text, ContainsSubstring("of sqrt(head size)"));
 }
 
+TEST_CASE("sweep_head_size draws its measures over the head size", "[sweep_head_size]") {
+  const Run done = run("sweep_head_size --head-sizes 64,4 --rows 50 --format svg");
+  CHECK(done.status == 0);
+  for (const char* text : {">Spread of the scores<", ">Peak<", ">Entropy<", ">Slope w (1 - w)<",
+                           ">without the division<", ">divided by \u221ad_k<", ">\u221ad_k<",
+                           ">all 16 keys alike<", ">4<", ">64<"}) {
+    CHECK_THAT(done.out, ContainsSubstring(text));
+  }
+  CHECK(run("sweep_head_size --head-sizes 4,64 --rows 50 --format svg").out == done.out);
+  CHECK(run("sweep_head_size --head-sizes 4 --keys 1 --rows 5 --format svg").status == 0);
+}
+
 TEST_CASE("sweep_head_size explains wrong usage in one line", "[sweep_head_size]") {
   for (const std::string arguments : {"--head-sizes 0", "--head-sizes 8,-8", "--head-sizes 8,x",
                                       "--keys 0", "--rows -1", "--keys 4611686018427387904"}) {

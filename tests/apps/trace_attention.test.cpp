@@ -180,3 +180,30 @@ TEST_CASE("trace_attention cannot read what is no file", "[trace_attention]") {
   CHECK(missing.status == 1);
   CHECK_THAT(missing.err, ContainsSubstring("none': cannot read it: No such file"));
 }
+
+TEST_CASE("trace_attention writes a page with its matrices", "[trace_attention]") {
+  const Run done = run("trace_attention --format html");
+  CHECK(done.status == 0);
+  CHECK_THAT(done.out,
+             ContainsSubstring("\"head_size\":4,\"divisor\":2.0,\"q\":[[[1.0,0.0,1.0,0.0],") &&
+                 ContainsSubstring("\"k\":[[[") && ContainsSubstring("\"v\":[[["));
+  CHECK(done.out.find("\"mask\":") == std::string::npos);
+  CHECK_THAT(
+      run("trace_attention --format html --causal").out,
+      ContainsSubstring("\"mask\":[[[0.0,\"-inf\",\"-inf\"],[0.0,0.0,\"-inf\"],[0.0,0.0,0.0]]]"));
+  CHECK_THAT(run("trace_attention --format html --scale 0.25").out,
+             ContainsSubstring("\"divisor\":4.0"));
+  const Run beyond = run("trace_attention --format html --scale 0.1");
+  CHECK(beyond.status == 2);
+  CHECK_THAT(beyond.err, ContainsSubstring("expected one from 1 / head size to 1"));
+
+  const std::string one =
+      R"("q": [[[1]], [[2]]], "k": [[[1], [1]], [[1], [1]]], "v": [[[1], [1]], [[1], [1]]])";
+  const auto page = [&](const std::string& mask) {
+    return trace("{" + one + R"(, "mask": )" + mask + "}", "--format html").out;
+  };
+  CHECK_THAT(page("[[true, false]]"),
+             ContainsSubstring("\"mask\":[[[0.0,\"-inf\"]],[[0.0,\"-inf\"]]]"));
+  CHECK_THAT(page("[[[-10000, 3]], [[0, \"-inf\"]]]"),
+             ContainsSubstring("\"mask\":[[[-10000.0,3.0]],[[0.0,\"-inf\"]]]"));
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// Colours for numbers: one scale, even to the eye, that keeps its order for colour-blind people and
+// in grey.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace mini {
+
+struct Color {
+  uint8_t red, green, blue;
+  bool operator==(const Color&) const = default;
+};
+
+/// Viridis at 0, 1/8, ..., 1, from dark violet to bright yellow.
+/// Source: S. van der Walt, N. Smith 2015, matplotlib's default colour map (public domain).
+inline constexpr std::array<Color, 9> kViridis = {{{0x44, 0x01, 0x54},
+                                                   {0x47, 0x2d, 0x7b},
+                                                   {0x3b, 0x52, 0x8b},
+                                                   {0x2c, 0x72, 0x8e},
+                                                   {0x21, 0x90, 0x8c},
+                                                   {0x27, 0xad, 0x81},
+                                                   {0x5d, 0xc8, 0x63},
+                                                   {0xaa, 0xdc, 0x32},
+                                                   {0xfd, 0xe7, 0x25}}};
+
+/// What is off the scale: beyond its ends brighter and darker than they are, and red for NaN.
+inline constexpr Color kPlusInfinityColor = {0xff, 0xff, 0xff};
+inline constexpr Color kMinusInfinityColor = {0x00, 0x00, 0x00};
+inline constexpr Color kNanColor = {0xd6, 0x27, 0x28};
+
+/// The scale at `position`, clamped to [0, 1].
+Color color_at(double position);
+
+/// Relative luminance, from 0 for black to 1 for white.  Source: WCAG 2.2, "relative luminance".
+double luminance(Color color);
+
+/// Black or white, whichever is easier to read on `background`.
+Color ink_on(Color background);
+
+/// "#472d7b"
+std::string hex(Color color);
+
+/// The nearest of the 256 colours of xterm: its cube (16 to 231) or its greys (232 to 255).
+int xterm_index(Color color);
+
+}  // namespace mini

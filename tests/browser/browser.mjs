@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// What tests and pictures share: the apps' output, and a browser that watches what a page does.
+import {execFileSync} from "node:child_process";
+import {mkdtempSync, rmSync, writeFileSync} from "node:fs";
+import {tmpdir} from "node:os";
+import {join} from "node:path";
+import {pathToFileURL} from "node:url";
+import {chromium} from "playwright-core";
+
+/** What an app prints. */
+export const run = (app, ...options) =>
+  execFileSync(join(process.env.MINI_APPS, app), options, {encoding: "utf8", maxBuffer: 1 << 26});
+
+export const runJson = (app, ...options) => JSON.parse(run(app, ...options, "--format", "json"));
+
+/** A folder of its own, removed when the process ends. */
+export const folder = mkdtempSync(join(tmpdir(), "mini-browser-"));
+process.on("exit", () => rmSync(folder, {recursive: true, force: true}));
+
+export function write(name, content) {
+  const path = join(folder, name);
+  writeFileSync(path, content);
+  return path;
+}
+
+export const launch = () => chromium.launch({executablePath: process.env.MINI_CHROMIUM});
+
+export const phone = {width: 375, height: 667};
+export const desktop = {width: 1280, height: 800};
+
+/**
+ * A page with this file in it. `page.faults` lists what it must not do: errors in the console, and
+ * requests for anything but itself.
+ */
+export async function open(browser, path, {fragment = "", viewport = desktop, colorScheme = "light"} = {}) {
+  const context = await browser.newContext({viewport, colorScheme});
+  const page = await context.newPage();
+  const url = pathToFileURL(path).href;
+  page.faults = [];
+  page.on("pageerror", (error) => page.faults.push(error.message));
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) page.faults.push(message.text());
+  });
+  page.on("request", (request) => {
+    if (request.url().split("#")[0] !== url && !request.url().startsWith("data:")) page.faults.push(request.url());
+  });
+  await page.goto(url + fragment);
+  return page;
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT
+// The page of compare_weights and trace_attention, used as a person would.
+import assert from "node:assert/strict";
+import {readFileSync} from "node:fs";
+import {createRequire} from "node:module";
+import {after, before, test} from "node:test";
+import {HtmlValidate} from "html-validate";
+import {desktop, launch, open, phone, run, runJson, write} from "./browser.mjs";
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const comparison = write("compare.html", run("compare_weights", "--format", "html"));
+const causal = write("causal.html", run("compare_weights", "--causal", "--format", "html"));
+const trace = write("trace.html", run("trace_attention", "--format", "html"));
+const large = write("large.html", run("compare_weights", "--tokens", "70", "--format", "html"));
+
+let browser;
+before(async () => { browser = await launch(); });
+after(() => browser.close());
+
+/** A test of one open page, which must end without faults. */
+function onPage(name, path, options, body) {
+  test(name, async () => {
+    const page = await open(browser, path, options);
+    await body(page);
+    assert.deepEqual(page.faults, []);
+    await page.context().close();
+  });
+}
+
+function assertClose(actual, expected, tolerance, what) {
+  assert.equal(actual.length, expected.length, what);
+  actual.forEach((number, i) => assert.ok(Math.abs(number - expected[i]) <= tolerance,
+    `${what}, number ${i}: got ${number}, expected ${expected[i]}`));
+}
+
+const grid = (page, which) => page.getByRole("grid").nth(which === "raw" ? 0 : 1);
+const cell = (page, which, row, column) => grid(page, which).locator("tbody tr").nth(row).locator("td").nth(column);
+
+async function type(page, divisor) {
+  await page.getByLabel("Divide every score by").fill(String(divisor));
+}
+
+const waitForFragment = (page, fragment) => page.waitForFunction((hash) => location.hash === hash, fragment);
+const waitForDivisor = (page, text) =>
+  page.waitForFunction((value) => document.getElementById("divisor").value === value, text);
+
+/** The numbers that the page tells of a cell, under their names. */
+async function told(page) {
+  const text = (await page.locator("#cell").textContent()).replaceAll("−", "-");
+  const [, score, rawWeight, rawSlope, scaled, weight, slope] = text.match(
+    /q·k = (?:.* = )?(\S+)\nWithout division: weight (\S+), slope (\S+)\nDivided by \S+: scaled score (\S+), weight (\S+), slope (\S+)$/);
+  return {score, rawWeight, rawSlope, scaled, weight, slope};
+}
+
+/** The named numbers of all cells, row by row, as read off cell by cell. */
+async function readCells(page, size, ...names) {
+  const numbers = Object.fromEntries(names.map((name) => [name, []]));
+  for (let row = 0; row < size; ++row) {
+    for (let column = 0; column < size; ++column) {
+      await cell(page, "divided", row, column).focus();
+      const all = await told(page);
+      for (const name of names) numbers[name].push(Number(all[name]));
+    }
+  }
+  return numbers;
+}
+
+for (const [name, path, options] of [["all keys", comparison, []], ["causal", causal, ["--causal"]]]) {
+  for (const divisor of [1, 2, 3.5, 5.66, 32]) {
+    onPage(`compare_weights, ${name}: the numbers are the library's at divisor ${divisor}`, path, {}, async (page) => {
+      await type(page, divisor);
+      const scale = divisor === 5.66 ? [] : ["--scale", String(1 / divisor)];
+      const expected = runJson("compare_weights", ...options, ...scale);
+      const actual = await readCells(page, 4, "score", "scaled", "weight", "rawWeight", "slope");
+      const scores = expected.scores.flat();
+      assertClose(actual.score, scores, 1e-6, "scores");
+      assertClose(actual.scaled, scores.map((s) => s * expected.scale), 1e-6, "scaled scores");
+      assertClose(actual.weight, expected.scaled_weights.flat(), 1e-6, "weights");
+      assertClose(actual.rawWeight, expected.unscaled_weights.flat(), 1e-6, "weights without division");
+      assertClose(actual.slope, expected.scaled_weights.flat().map((w) => w * (1 - w)), 1e-6, "slopes");
+
+      const ofRows = await page.evaluate("[shown.divided.weights.map(peak), shown.divided.weights.map(entropy)]");
+      assertClose(ofRows[0], expected.scaled_peaks, 1e-6, "peaks");
+      assertClose(ofRows[1], expected.scaled_entropies, 1e-6, "entropies");
+      const summary = await page.evaluate('["raw", "divided", "even"].map((of) => measures(shown[of], shown.of.mask))');
+      assertClose(summary.map((m) => m.slope), ["unscaled", "scaled", "even"].map((of) => expected[`${of}_median_slope`]),
+        1e-6, "median slopes");
+      assertClose(summary.slice(0, 2).map((m) => m.entropy),
+        [expected.unscaled_mean_entropy, expected.scaled_mean_entropy], 1e-6, "mean entropies");
+      assertClose([summary[1].spread], [expected.scores_spread * expected.scale], 1e-6, "spread");
+    });
+  }
+}
+
+for (const divisor of [1, 1.5, 2, 3, 4]) {
+  onPage(`trace_attention: every step is the library's at divisor ${divisor}`, trace, {}, async (page) => {
+    await type(page, divisor);
+    const expected = runJson("trace_attention", "--scale", String(1 / divisor));
+    const steps = await page.locator("#scores table, #outputs table").evaluateAll((tables) => tables.map((table) =>
+      [...table.rows].map((row) => [...row.cells].map((cell) => Number(cell.textContent.replace("−", "-"))))));
+    for (const [i, name] of ["scores", "scaled_scores", "output"].entries()) {
+      assertClose(steps[i].flat(), expected[name].flat(2), 5.1e-5, name);  // four decimals are shown
+    }
+    const exact = await page.evaluate("shown.divided");
+    for (const [name, key] of [["scores", "scores"], ["scaled", "scaled_scores"], ["weights", "weights"], ["output", "output"]]) {
+      assertClose(exact[name].flat(), expected[key].flat(2), 1e-6, name);
+    }
+  });
+}
+
+onPage("the slider moves the divisor, by mouse and by keyboard", comparison, {}, async (page) => {
+  const slider = page.getByRole("slider", {name: "Divisor"});
+  const divisor = page.getByLabel("Divide every score by");
+  assert.equal(await slider.getAttribute("aria-valuetext"), "5.66, the square root of 32");
+  const weight = cell(page, "divided", 0, 0);
+  assert.equal(await weight.textContent(), "0.29");
+
+  await slider.focus();
+  await page.keyboard.press("Home");
+  assert.equal(await divisor.inputValue(), "1");
+  assert.equal(await weight.textContent(), "0.43");
+  await page.keyboard.press("ArrowRight");
+  assert.equal(await divisor.inputValue(), "1.02");
+  await page.keyboard.press("End");
+  assert.equal(await divisor.inputValue(), "32");
+  assert.equal(await weight.textContent(), "0.26");
+
+  const box = await slider.boundingBox();
+  await page.mouse.click(box.x + box.width / 2, box.y + box.height / 2);
+  assert.equal(await divisor.inputValue(), "5.66");
+  const mark = await page.getByRole("button", {name: "√32 = 5.66"}).boundingBox();
+  assert.ok(Math.abs(mark.x + mark.width / 2 - box.x - box.width / 2) < 2, "the mark is below the middle");
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width - 2, box.y + box.height / 2, {steps: 5});
+  await page.mouse.up();
+  assert.equal(await divisor.inputValue(), "32");
+
+  await page.getByRole("button", {name: "no division"}).click();
+  assert.equal(await divisor.inputValue(), "1");
+  assert.match(await page.locator("#sentence").textContent(), /^Without division/);
+  await page.getByRole("button", {name: "√32 = 5.66"}).click();
+  assert.equal(await divisor.inputValue(), "5.66");
+  assert.match(await page.locator("#sentence").textContent(),
+    /^Divided by 5\.66, the scores spread by 0\.27 instead of 1\.51\./);
+});
+
+onPage("the colours of both grids mean the same weights", comparison, {}, async (page) => {
+  const color = (which, row, column) => cell(page, which, row, column).evaluate((td) => td.style.backgroundColor);
+  await type(page, 1);
+  assert.equal(await color("raw", 2, 3), "rgb(253, 231, 37)");  // the largest weight, 0.52
+  for (let column = 0; column < 4; ++column) {
+    assert.equal(await color("divided", 1, column), await color("raw", 1, column));
+  }
+  await type(page, 32);
+  assert.notEqual(await color("divided", 2, 3), await color("raw", 2, 3));
+});
+
+onPage("the divisor stands in the address", comparison, {fragment: "#divisor=3"}, async (page) => {
+  const divisor = page.getByLabel("Divide every score by");
+  assert.equal(await divisor.inputValue(), "3");
+  await type(page, 7.5);
+  await waitForFragment(page, "#divisor=7.5");
+  await page.reload();
+  assert.equal(await divisor.inputValue(), "7.5");
+  await page.getByRole("button", {name: "√32 = 5.66"}).click();
+  await waitForFragment(page, "#divisor=5.66");
+  await page.evaluate('location.hash = "divisor=2"');
+  await waitForDivisor(page, "2");
+  for (const [written, read] of [["99", "32"], ["0.5", "1"], ["-3", "1"], ["x", "5.66"], ["", "5.66"], ["NaN", "5.66"]]) {
+    await page.evaluate((hash) => { location.hash = hash; }, `divisor=${written}`);
+    await waitForDivisor(page, read);
+  }
+});
+
+onPage("a divisor that is none changes nothing", comparison, {}, async (page) => {
+  const divisor = page.getByLabel("Divide every score by");
+  for (const wrong of ["", "0.5", "33", "-1"]) {
+    await divisor.fill(wrong);
+    assert.equal(await divisor.evaluate((input) => input.checkValidity()), false);
+    assert.equal(await cell(page, "divided", 0, 0).textContent(), "0.29");
+  }
+  await divisor.blur();
+  assert.equal(await divisor.inputValue(), "5.66");
+});
+
+onPage("cells are reached by keyboard, one stop a grid", comparison, {}, async (page) => {
+  const focused = () => page.evaluate(`(() => {
+    const cell = document.activeElement, row = cell.closest("tr");
+    return [cell.closest("table").getAttribute("aria-label"), row.rowIndex - 1, cell.cellIndex - 1];
+  })()`);
+  await page.getByRole("button", {name: "32", exact: true}).focus();
+  await page.keyboard.press("Tab");
+  assert.deepEqual(await focused(), ["Weights without division", 0, 0]);
+  for (const key of ["ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "End", "ArrowUp"]) await page.keyboard.press(key);
+  assert.deepEqual(await focused(), ["Weights without division", 1, 3]);
+  assert.match(await page.locator("#cell").textContent(), /^Query 1, key 3: q·k = −0\.620302\n/);
+  for (const which of ["raw", "divided"]) {
+    assert.match(await cell(page, which, 1, 3).getAttribute("class"), /selected/);
+  }
+  await page.keyboard.press("Tab");
+  assert.deepEqual(await focused(), ["Weights divided by 5.66", 1, 3]);
+  for (const key of ["Home", "ArrowLeft", "ArrowUp", "ArrowUp"]) await page.keyboard.press(key);
+  assert.deepEqual(await focused(), ["Weights divided by 5.66", 0, 0]);
+  await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate('document.activeElement.closest("table") === null'), true);
+});
+
+onPage("pointing at a cell tells its numbers", comparison, {}, async (page) => {
+  await cell(page, "raw", 3, 2).hover();
+  const numbers = await told(page);
+  const expected = {score: 1.602485, rawWeight: 0.497334, rawSlope: 0.249993, scaled: 0.283282, weight: 0.297662, slope: 0.209059};
+  for (const [name, number] of Object.entries(expected)) assertClose([Number(numbers[name])], [number], 5e-6, name);
+  assert.equal(await page.locator(".selected").count(), 2);
+});
+
+onPage("an edited entry moves every step", trace, {}, async (page) => {
+  const entry = page.getByLabel("q, row 0, column 1", {exact: true});
+  await entry.fill("-2.5");
+  const matrices = runJson("trace_attention");
+  matrices.q[0][0][1] = -2.5;
+  const input = write("edited.json", JSON.stringify({q: matrices.q, k: matrices.k, v: matrices.v}));
+  const expected = runJson("trace_attention", "--input", input);
+  const shown = await page.evaluate("shown.divided");
+  for (const [name, key] of [["scores", "scores"], ["scaled", "scaled_scores"], ["weights", "weights"], ["output", "output"]]) {
+    assertClose(shown[name].flat(), expected[key].flat(2), 1e-6, name);
+  }
+  await cell(page, "divided", 0, 1).hover();
+  assert.match(await page.locator("#cell").textContent(), /q·k = 1·0 \+ −2\.5·2 \+ 1·0 \+ 0·1 = −5\.000000\n/);
+  await waitForFragment(page, "#divisor=2&q.0.0.1=-2.5");
+  await page.reload();
+  assert.equal(await entry.inputValue(), "-2.5");
+
+  await entry.fill("");
+  assert.equal(await entry.evaluate((field) => field.checkValidity()), false);
+  assertClose((await page.evaluate("shown.divided.scores")).flat(), expected.scores.flat(2), 1e-6, "scores");
+  await entry.blur();
+  assert.equal(await entry.inputValue(), "-2.5");
+  await page.getByRole("button", {name: "Undo all edits"}).click();
+  assert.equal(await entry.inputValue(), "0");
+  await waitForFragment(page, "#divisor=2");
+});
+
+test("masks and batches are the library's", async () => {
+  const input = write("batches.json", JSON.stringify({
+    q: [[[1, 0], [0, 1]], [[2, 1], [1, 3]]], k: [[[1, 0], [0, 1]], [[1, 1], [0, 2]]], v: [[[1], [3]], [[5], [7]]],
+    mask: [[[0.5, "-inf"], [0, -1]], [["-inf", "-inf"], [0, 0]]],
+  }));
+  const path = write("batches.html", run("trace_attention", "--input", input, "--format", "html"));
+  const expected = runJson("trace_attention", "--input", input);
+  const page = await open(browser, path);
+  for (const batch of [0, 1]) {
+    await page.getByLabel("in batch").selectOption(String(batch));
+    const shown = await page.evaluate("shown.divided");
+    assertClose(shown.weights.flat(), expected.weights[batch].flat(), 1e-9, "weights");
+    assertClose(shown.output.flat(), expected.output[batch].flat(), 1e-9, "output");
+  }
+  await page.waitForFunction(() => location.hash.endsWith("&batch=1"));
+  await page.reload();
+  assert.equal(await page.getByLabel("in batch").inputValue(), "1");
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+});
+
+onPage("many tokens are binned, and the page says so", large, {}, async (page) => {
+  assert.equal(await page.locator("#dense-note").textContent(),
+    "Rows are queries, columns are keys. Each cell shows the largest of 2 × 2 weights.");
+  assert.equal(await page.locator("tbody td[tabindex]").count(), 2 * 35 * 35);
+  const expected = runJson("compare_weights", "--tokens", "70").scaled_weights;
+  await cell(page, "divided", 3, 4).focus();
+  const largest = Math.max(...[6, 7].flatMap((i) => [8, 9].map((j) => expected[i][j])));
+  assertClose([Number((await told(page)).weight)], [largest], 1e-6, "the largest weight");
+  assert.match(await cell(page, "divided", 3, 4).getAttribute("aria-label"), /^query [67], key [89]: 0\.\d{4}$/);
+});
+
+for (const [name, path] of [["compare_weights", comparison], ["trace_attention", trace], ["many tokens", large]]) {
+  for (const [size, viewport] of [["phone", phone], ["desktop", desktop]]) {
+    for (const colorScheme of ["light", "dark"]) {
+      onPage(`${name} on a ${size}, ${colorScheme}: no serious fault, nothing cut off`, path, {viewport, colorScheme}, async (page) => {
+        assert.ok(await page.evaluate("document.documentElement.scrollWidth") <= viewport.width, "it scrolls sideways");
+        await cell(page, "divided", 0, 1).focus();
+        await page.evaluate(axe);
+        const {violations} = await page.evaluate("axe.run()");
+        const serious = violations.filter(({impact}) => ["serious", "critical"].includes(impact));
+        assert.deepEqual(serious.map(({id, nodes}) => [id, nodes.map(({html}) => html)]), []);
+      });
+    }
+  }
+}
+
+test("the page is valid HTML, before its script runs and after", async () => {
+  const validator = new HtmlValidate({extends: ["html-validate:standard", "html-validate:a11y"]});
+  for (const path of [comparison, trace, large]) {
+    const page = await open(browser, path);
+    for (const html of [readFileSync(path, "utf8"), await page.content()]) {
+      const {results} = await validator.validateString(html);
+      assert.deepEqual(results.flatMap(({messages}) => messages.map((m) => `${m.line}: ${m.ruleId}: ${m.message}`)), []);
+    }
+    await page.context().close();
+  }
+});
