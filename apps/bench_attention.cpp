@@ -7,13 +7,12 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <fstream>
 #include <functional>
 
 #include "app.h"
 #include "kernels/attention_kernel.h"
+#include "measure.h"
 #include "mini/attention.h"
 
 namespace {
@@ -124,37 +123,25 @@ void verify(const std::string& name, const Shape& shape, const Attention& attent
   }
 }
 
-double seconds_of(const std::function<void()>& work, int64_t repeats) {
-  const auto begin = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < repeats; ++i) work();
-  const std::chrono::duration<double> all = std::chrono::steady_clock::now() - begin;
-  return all.count() / static_cast<double>(repeats);
-}
-
-double quantile(std::vector<double> values, double at) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(at * static_cast<double>(values.size() - 1))];
-}
-
 // Operations a second of one core: nothing but multiply-adds, and LibTorch's matrix product.
 double multiply_add_peak() {
   std::vector<double> rates;
   for (int i = 0; i < 5; ++i) {
     double operations = 0.0;
     const double seconds =
-        seconds_of([&] { operations = mini::kernels::multiply_adds(200000); }, 1);
+        mini::seconds_of([&] { operations = mini::kernels::multiply_adds(200000); }, 1);
     rates.push_back(operations / seconds);
   }
-  return quantile(rates, 1.0);
+  return mini::quantile(rates, 1.0);
 }
 
 double matrix_product_rate() {
   const at::Tensor a = at::randn({1024, 1024}), b = at::randn({1024, 1024});
   std::vector<double> rates;
   for (int i = 0; i < 5; ++i) {
-    rates.push_back(2.0 * 1024 * 1024 * 1024 / seconds_of([&] { at::matmul(a, b); }, 1));
+    rates.push_back(2.0 * 1024 * 1024 * 1024 / mini::seconds_of([&] { at::matmul(a, b); }, 1));
   }
-  return quantile(rates, 1.0);
+  return mini::quantile(rates, 1.0);
 }
 
 struct Row {
@@ -163,9 +150,9 @@ struct Row {
   int threads;
   std::string peer;
   double ours_s, peer_s;  // medians
-  double spread;  // of ours: half the distance between its quartiles, relative to the median
-  double ratio;   // peer / ours: the median over pairs of turns
-  double rate;    // operations a second of ours
+  double spread;          // of ours, relative
+  double ratio;           // peer / ours: the median over pairs of turns
+  double rate;            // operations a second of ours
   double peak_share;
 };
 
@@ -188,35 +175,25 @@ std::vector<Row> measure(const Options& options, const Shape& shape, bool backwa
     const auto run_peer = [&] { call(peer.attention, qkv, upstream); };
     // Short calls are repeated to about a millisecond, far above what the clock resolves.
     const int64_t repeats =
-        std::max<int64_t>(1, static_cast<int64_t>(1e-3 / seconds_of(run_ours, 1)));
-    std::vector<double> own_s, peer_s, ratios, peaks;
+        std::max<int64_t>(1, static_cast<int64_t>(1e-3 / mini::seconds_of(run_ours, 1)));
+    std::vector<double> own_s, peer_s, ratios;
     for (double spent = 0.0; spent < options.seconds || own_s.size() < 10;) {
-      own_s.push_back(seconds_of(run_ours, repeats));
-      peer_s.push_back(seconds_of(run_peer, repeats));
+      own_s.push_back(mini::seconds_of(run_ours, repeats));
+      peer_s.push_back(mini::seconds_of(run_peer, repeats));
       ratios.push_back(peer_s.back() / own_s.back());
       spent += static_cast<double>(repeats) * (own_s.back() + peer_s.back());
     }
-    const double median = quantile(own_s, 0.5);
+    const double median = mini::quantile(own_s, 0.5);
     const double rate = shape.operations() * (backward ? 3.5 : 1.0) / median;
-    rows.push_back({shape, backward, threads, peer.name, median, quantile(peer_s, 0.5),
-                    0.5 * (quantile(own_s, 0.75) - quantile(own_s, 0.25)) / median,
-                    quantile(ratios, 0.5), rate, rate / (threads * multiply_add_peak())});
+    rows.push_back({shape, backward, threads, peer.name, median, mini::quantile(peer_s, 0.5),
+                    mini::relative_spread(own_s), mini::quantile(ratios, 0.5), rate,
+                    rate / (threads * multiply_add_peak())});
   }
   return rows;
 }
 
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("model name", 0) == 0) {
-      return line.substr(line.find(':') + 2);
-    }
-  }
-  return "unknown processor";
-}
-
 struct Results {
-  std::string cpu = cpu_name();
+  std::string cpu = mini::cpu_name();
   std::string target = mini::kernels::target_name();
   double peak = multiply_add_peak();
   double matrix_product = matrix_product_rate();
