@@ -8,4 +8,11 @@
 #include "mini/safetensors.h"
 #include "mini/state_dict.h"
 
+#include "mini/text.h"
+#include "mini/tokenizer.h"
+
+#include "mini/checkpoint.h"
+#include "mini/optimizer.h"
+#include "mini/schedule.h"
+
 #include "mini/diagnostics.h"
