@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "attention_support.h"
+#include "module_support.h"
 
 using namespace mini;
 using namespace mini::test;
@@ -29,12 +30,6 @@ at::Tensor fixture(const char* name) {
 
 std::vector<at::Tensor> weights_of(const Head& head) {
   return {head->query->weight, head->key->weight, head->value->weight};
-}
-
-std::string printed(const Head& head) {
-  std::ostringstream stream;
-  head->pretty_print(stream);
-  return stream.str();
 }
 
 }  // namespace
@@ -250,8 +245,8 @@ TEST_CASE("a head learns", "[head]") {
 }
 
 TEST_CASE("a head prints as it is made", "[head]") {
-  CHECK(printed(Head(HeadOptions(128, 32))) == "mini::Head(n_embd=128, head_size=32)");
-  CHECK(printed(Head(HeadOptions(128, 32).causal(true).dropout(0.1).scale(1.0).seed(42))) ==
+  CHECK(printed(*Head(HeadOptions(128, 32))) == "mini::Head(n_embd=128, head_size=32)");
+  CHECK(printed(*Head(HeadOptions(128, 32).causal(true).dropout(0.1).scale(1.0).seed(42))) ==
         "mini::Head(n_embd=128, head_size=32, causal=true, dropout=0.1, scale=1, seed=42)");
 }
 

@@ -63,7 +63,6 @@ class MINI_API HeadImpl : public torch::nn::Cloneable<HeadImpl> {
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(std::optional<at::Tensor>())})
 
  private:
-  void check_input(const char* function, const at::Tensor& x) const;
   AttentionOptions attention_options(const std::optional<at::Tensor>& mask) const;
 };
 TORCH_MODULE(Head);

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// What a transformer is made of: layer norm, MLP, and the block that puts them around attention.
+//
+// Papers  Vaswani et al. 2017, "Attention Is All You Need"; Radford et al. 2019, "Language Models
+// are
+//         Unsupervised Multitask Learners", section 2.3: the norm in front of each part.
+// Shapes  B batch, T sequence, C = n_embd, nh = n_head.
+#pragma once
+
+#include <torch/arg.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/common.h>
+#include <torch/nn/modules/container/any_value.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "mini/export.h"
+#include "mini/kv_cache.h"
+#include "mini/multi_head_attention.h"
+
+namespace mini {
+
+/// Options for `LayerNorm`.  Example: `LayerNorm norm(LayerNormOptions(128).bias(true));`
+struct MINI_API LayerNormOptions {
+  explicit LayerNormOptions(int64_t n_embd);
+  /// Width of the rows, C.
+  TORCH_ARG(int64_t, n_embd);
+  /// Add a learned vector after the scaling, beside the weight; LibTorch's own cannot leave it out.
+  TORCH_ARG(bool, bias) = false;
+};
+
+/// weight * (x - mean) / sqrt(variance + 1e-5) + bias, over each row.  (..., T, C) -> (..., T, C)
+///
+/// Weight 1 and bias 0 to begin with. Gradients flow. Throws c10::Error for an x that is not
+/// (..., T, C).  Source: Ba et al. 2016, "Layer Normalization".
+class MINI_API LayerNormImpl : public torch::nn::Cloneable<LayerNormImpl> {
+ public:
+  explicit LayerNormImpl(LayerNormOptions options_);
+  void reset() override;
+  void pretty_print(std::ostream& stream) const override;
+
+  at::Tensor forward(const at::Tensor& x);
+
+  LayerNormOptions options;
+  at::Tensor weight;  ///< (C)
+  at::Tensor bias;    ///< (C), undefined without
+};
+TORCH_MODULE(LayerNorm);
+
+/// Options for `Mlp`.  Example: `Mlp mlp(MlpOptions(128).dropout(0.1));`
+struct MINI_API MlpOptions {
+  explicit MlpOptions(int64_t n_embd);
+  /// Width of input and output, C; inside it is 4 C.
+  TORCH_ARG(int64_t, n_embd);
+  /// Give both layers a bias.
+  TORCH_ARG(bool, bias) = false;
+  /// Probability of zeroing a number of the output while training, in [0, 1].
+  TORCH_ARG(double, dropout) = 0.0;
+  /// "none": x Phi(x), or "tanh": GPT-2's approximation to it.
+  TORCH_ARG(std::string, gelu_approximate) = "none";
+  /// Seed of the initial weights, as in `HeadOptions`.
+  TORCH_ARG(std::optional<uint64_t>, seed) = std::nullopt;
+};
+
+/// c_proj(gelu(c_fc(x))).  (..., T, C) -> (..., T, C)
+///
+/// Both layers are drawn as `Linear` draws its own, c_fc (4 C, C) first. Gradients flow. Throws
+/// c10::Error for options out of range, and for an x that is not (..., T, C).
+/// Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units (GELUs)".
+class MINI_API MlpImpl : public torch::nn::Cloneable<MlpImpl> {
+ public:
+  explicit MlpImpl(MlpOptions options_);
+  void reset() override;
+  void pretty_print(std::ostream& stream) const override;
+
+  at::Tensor forward(const at::Tensor& x);
+
+  MlpOptions options;
+  torch::nn::Linear c_fc{nullptr}, c_proj{nullptr};
+};
+TORCH_MODULE(Mlp);
+
+/// Options for `Block`.  Example: `Block block(BlockOptions(128, 4).causal(true));`
+struct MINI_API BlockOptions {
+  BlockOptions(int64_t n_embd, int64_t n_head);
+  /// Width of input and output, C.
+  TORCH_ARG(int64_t, n_embd);
+  /// Number of heads, nh; divides C.
+  TORCH_ARG(int64_t, n_head);
+  /// Give layer norms and linear layers a bias.
+  TORCH_ARG(bool, bias) = false;
+  /// Hide every key to the right of its query (`Causal::kLowerRight`).
+  TORCH_ARG(bool, causal) = false;
+  /// Probability of zeroing, while training, an attention weight and a number of what attention and
+  /// MLP add, in [0, 1].
+  TORCH_ARG(double, dropout) = 0.0;
+  /// "none" or "tanh", as in `MlpOptions`.
+  TORCH_ARG(std::string, gelu_approximate) = "none";
+  /// Seed of the initial weights, as in `HeadOptions`; attention and MLP get seeds drawn from it.
+  TORCH_ARG(std::optional<uint64_t>, seed) = std::nullopt;
+};
+
+/// One layer of a transformer: x += attn(ln_1(x)), x += mlp(ln_2(x)).  (B, T, C) -> (B, T, C)
+///
+/// Mask, cache, gradients, half types and dropout as in `MultiHeadAttention`.
+/// Throws c10::Error for options out of range, and for an x that is not (..., T, C).
+class MINI_API BlockImpl : public torch::nn::Cloneable<BlockImpl> {
+ public:
+  explicit BlockImpl(BlockOptions options_);
+  void reset() override;
+  void pretty_print(std::ostream& stream) const override;
+
+  /// x (..., T, C) -> (..., T, C). Arguments as of `MultiHeadAttention`.
+  at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& mask = {},
+                     KvCache* cache = nullptr);
+  /// The steps of this block's attention, for the block's own input x (..., T, C).
+  AttentionSteps attention_steps(const at::Tensor& x, const std::optional<at::Tensor>& mask = {});
+
+  BlockOptions options;
+  LayerNorm ln_1{nullptr};
+  MultiHeadAttention attn{nullptr};
+  LayerNorm ln_2{nullptr};
+  Mlp mlp{nullptr};
+
+ protected:
+  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(std::optional<at::Tensor>())},
+                           {2, torch::nn::AnyValue(static_cast<KvCache*>(nullptr))})
+};
+TORCH_MODULE(Block);
+
+}  // namespace mini

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#include "mini/kv_cache.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+
+namespace mini {
+namespace {
+
+bool same_kind(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.device() == b.device();
+}
+
+// The same but for the number of positions.
+bool fits_beside(const at::Tensor& k, const at::Tensor& keys) {
+  return same_kind(k, keys) && k.size(0) == keys.size(0) && k.size(1) == keys.size(1) &&
+         k.size(3) == keys.size(3);
+}
+
+}  // namespace
+
+KvCache::KvCache(int64_t capacity) : capacity_(capacity) {
+  TORCH_CHECK(capacity > 0, "KvCache: expected a capacity above 0, got ", capacity);
+}
+
+void KvCache::append(const at::Tensor& k, const at::Tensor& v) {
+  TORCH_CHECK(k.defined() && v.defined(), "KvCache::append: expected k and v, got an undefined ",
+              !k.defined() ? "k" : "v");
+  TORCH_CHECK(
+      k.dim() == 4 && k.sizes() == v.sizes() && same_kind(k, v),
+      "KvCache::append: expected k and v (B, nh, T, hs) of one shape, dtype and device, got "
+      "k ",
+      k.scalar_type(), " ", k.sizes(), " on ", k.device(), " and v ", v.scalar_type(), " ",
+      v.sizes(), " on ", v.device());
+  TORCH_CHECK(
+      !c10::GradMode::is_enabled() || !(k.requires_grad() || v.requires_grad()),
+      "KvCache::append: expected keys and values that need no gradient, which a cache would "
+      "lose; use it under a NoGradGuard");
+  const int64_t added = k.size(2);
+  TORCH_CHECK(added <= capacity_ - length_, "KvCache::append: expected at most ",
+              capacity_ - length_, " more positions (capacity ", capacity_, ", length ", length_,
+              "), got ", added);
+  const bool fits = keys_.defined() && fits_beside(k, keys_);
+  TORCH_CHECK(length_ == 0 || fits, "KvCache::append: expected k and v like those before, ",
+              keys().scalar_type(), " ", keys().sizes(), " on ", keys().device(), ", got ",
+              k.scalar_type(), " ", k.sizes(), " on ", k.device());
+  if (!fits) {
+    keys_ = at::empty({k.size(0), k.size(1), capacity_, k.size(3)}, k.options());
+    values_ = at::empty_like(keys_);
+  }
+  keys_.narrow(2, length_, added).copy_(k);
+  values_.narrow(2, length_, added).copy_(v);
+  length_ += added;
+}
+
+at::Tensor KvCache::keys() const { return keys_.defined() ? keys_.narrow(2, 0, length_) : keys_; }
+
+at::Tensor KvCache::values() const {
+  return values_.defined() ? values_.narrow(2, 0, length_) : values_;
+}
+
+}  // namespace mini
