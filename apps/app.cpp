@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -78,9 +79,37 @@ void print_error(const std::string& app, const std::string& message) {
 
 }  // namespace
 
+CommandLine::CommandLine(const std::string& name, const std::string& description)
+    : CLI::App(description, name) {}
+
+int CommandLine::run(int argc, char** argv, const std::function<void()>& body) {
+  try {
+    try {
+      parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      write_to_stdout(help());
+      return kDone;
+    }
+    body();
+    return kDone;
+  } catch (const CLI::ParseError& error) {
+    print_error(get_name(), fmt::format("{} (see --help)", error.what()));
+    return kWrongUsage;
+  } catch (const UsageError& error) {
+    print_error(get_name(), fmt::format("{} (see --help)", error.what()));
+    return kWrongUsage;
+  } catch (const c10::Error& error) {
+    print_error(get_name(), error.what_without_backtrace());
+    return kFailed;
+  } catch (const std::exception& error) {
+    print_error(get_name(), error.what());
+    return kFailed;
+  }
+}
+
 App::App(const std::string& name, const std::string& description,
          const std::vector<Format>& pictures)
-    : CLI::App(description, name) {
+    : CommandLine(name, description) {
   std::vector<Format> formats = {Format::kText, Format::kJson, Format::kCsv};
   formats.insert(formats.end(), pictures.begin(), pictures.end());
   const std::string choice = choice_of(formats);
@@ -103,8 +132,7 @@ App::App(const std::string& name, const std::string& description,
 }
 
 int App::run(int argc, char** argv, const std::function<Report()>& make_report) {
-  try {
-    parse(argc, argv);
+  return CommandLine::run(argc, argv, [&] {
     const Report report = make_report();
     if (!report.failure.empty() && !output_.empty()) {
       throw std::runtime_error(fmt::format("{}; '{}' is left as it was", report.failure, output_));
@@ -113,39 +141,17 @@ int App::run(int argc, char** argv, const std::function<Report()>& make_report) 
         report, format_,
         output_.empty() ? std::nullopt : std::make_optional<std::filesystem::path>(output_));
     if (!report.failure.empty()) {
-      print_error(get_name(), report.failure);
-      return kFailed;
+      throw std::runtime_error(report.failure);
     }
-    return kDone;
-  } catch (const CLI::CallForHelp&) {
-    return print_help();
-  } catch (const CLI::ParseError& error) {
-    print_error(get_name(), fmt::format("{} (see --help)", error.what()));
-    return kWrongUsage;
-  } catch (const UsageError& error) {
-    print_error(get_name(), fmt::format("{} (see --help)", error.what()));
-    return kWrongUsage;
-  } catch (const c10::Error& error) {
-    print_error(get_name(), error.what_without_backtrace());
-    return kFailed;
-  } catch (const std::exception& error) {
-    print_error(get_name(), error.what());
-    return kFailed;
-  }
-}
-
-int App::print_help() {
-  try {
-    write_report({.text = help(), .json = {}, .table = {}}, Format::kText, std::nullopt);
-    return kDone;
-  } catch (const std::exception& error) {
-    print_error(get_name(), error.what());
-    return kFailed;
-  }
+  });
 }
 
 CLI::Validator positive_integer() {
   return expects_integer("a whole number from 1 to 2^31 - 1", 1, (uint64_t{1} << 31) - 1);
+}
+
+CLI::Validator whole_number() {
+  return expects_integer("a whole number from 0 to 2^31 - 1", 0, (uint64_t{1} << 31) - 1);
 }
 
 CLI::Validator seed_number() {
@@ -162,10 +168,44 @@ CLI::Validator finite_number() {
   });
 }
 
+CLI::Validator number_from_zero() {
+  return expects("a finite number of at least 0", [](const std::string& text) {
+    const double number = mini::parse<double>(text).value_or(NAN);
+    return std::isfinite(number) && number >= 0;
+  });
+}
+
+CLI::Validator positive_number() {
+  return expects("a finite number above 0", [](const std::string& text) {
+    const double number = mini::parse<double>(text).value_or(NAN);
+    return std::isfinite(number) && number > 0;
+  });
+}
+
+CLI::Validator probability() {
+  return expects("a number from 0 to 1", [](const std::string& text) {
+    const double number = mini::parse<double>(text).value_or(NAN);
+    return number >= 0 && number <= 1;
+  });
+}
+
+CLI::Validator positive_probability() {
+  return expects("a number above 0, at most 1", [](const std::string& text) {
+    const double number = mini::parse<double>(text).value_or(NAN);
+    return number > 0 && number <= 1;
+  });
+}
+
 CLI::Validator divisor() {
   return expects("a finite number with a finite inverse", [](const std::string& text) {
     const double number = mini::parse<double>(text).value_or(NAN);
     return std::isfinite(number) && std::isfinite(1 / number);
+  });
+}
+
+CLI::Validator one_of(const std::vector<std::string>& words) {
+  return expects(fmt::format("{}", fmt::join(words, " or ")), [words](const std::string& text) {
+    return std::find(words.begin(), words.end(), text) != words.end();
   });
 }
 

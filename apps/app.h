@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What every app does alike: options, --format and --output, one-line errors, exit status.
+// What the apps do alike: options, --format and --output, one-line errors, exit status.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,19 @@
 
 namespace mini {
 
-/// A command line that ends in a report. Results go to standard output, errors to standard error;
-/// the exit status is 0 when done, 1 when it failed, 2 for wrong usage.
-class App : public CLI::App {
+/// A command line. Results go to standard output, errors to standard error, each on one line; the
+/// exit status is 0 when done, 1 when it failed, 2 for wrong usage.
+class CommandLine : public CLI::App {
+ public:
+  CommandLine(const std::string& name, const std::string& description);
+
+  /// Parses the command line and calls `body`, whose exceptions are the errors.  Returns the exit
+  /// status.
+  int run(int argc, char** argv, const std::function<void()>& body);
+};
+
+/// A command line that ends in a report.
+class App : public CommandLine {
  public:
   /// `pictures` are the formats that it can write beside text, json and csv.
   App(const std::string& name, const std::string& description,
@@ -27,8 +38,6 @@ class App : public CLI::App {
   Terminal terminal() const { return output_.empty() ? standard_output() : Terminal{}; }
 
  private:
-  int print_help();
-
   Format format_ = Format::kText;
   std::string output_;
 };
@@ -42,9 +51,15 @@ class UsageError : public std::runtime_error {
 /// Checks on an option's text; each says what was expected and what came. Those of integers go to
 /// `transform`, and have it read as decimal; LibTorch's generators use 32 bits of a seed.
 CLI::Validator positive_integer();
+CLI::Validator whole_number();
 CLI::Validator seed_number();
 CLI::Validator file_name();
 CLI::Validator finite_number();
+CLI::Validator number_from_zero();
+CLI::Validator positive_number();
+CLI::Validator probability();
+CLI::Validator positive_probability();
 CLI::Validator divisor();
+CLI::Validator one_of(const std::vector<std::string>& words);
 
 }  // namespace mini

@@ -65,14 +65,6 @@ std::string render(const Report& report, Format format) {
   return {};
 }
 
-void write_to_stdout(const std::string& content) {
-  errno = 0;
-  const bool written = std::fwrite(content.data(), 1, content.size(), stdout) == content.size();
-  if (std::fflush(stdout) != 0 || !written) {
-    throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
-  }
-}
-
 constexpr size_t kMaxIndices = 3;  // batch, row, column
 
 void append_values(Table& table, const std::string& name, const Json& value,
@@ -100,6 +92,14 @@ void append_values(Table& table, const std::string& name, const Json& value,
 }
 
 }  // namespace
+
+void write_to_stdout(std::string_view content) {
+  errno = 0;
+  const bool written = std::fwrite(content.data(), 1, content.size(), stdout) == content.size();
+  if (std::fflush(stdout) != 0 || !written) {
+    throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
+  }
+}
 
 void write_report(const Report& report, Format format,
                   const std::optional<std::filesystem::path>& path) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace mini {
@@ -40,6 +41,9 @@ enum class Format { kText, kJson, kCsv, kSvg, kHtml };
 /// A file appears whole or not at all. Throws std::system_error if it cannot be written.
 void write_report(const Report& report, Format format,
                   const std::optional<std::filesystem::path>& path);
+
+/// Writes and flushes. Throws std::system_error if standard output does not take all of it.
+void write_to_stdout(std::string_view content);
 
 /// A tensor of any number of dimensions as nested lists of numbers or truth values. JSON has no
 /// infinity and no NaN: these become the strings "inf", "-inf" and "nan".

@@ -53,17 +53,15 @@ fs::path temporary_beside(const fs::path& target) {
   return target.parent_path() / (name + ".tmp");
 }
 
-/// Makes the rename itself survive a power cut. Folders that cannot be opened for reading and file
-/// systems without the operation give no better guarantee, which is no error.
-int sync_folder(const fs::path& folder) {
+}  // namespace
+
+int detail::sync_folder(const fs::path& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return errno == EACCES ? 0 : errno;
   const int error = ::fsync(descriptor) == 0 ? 0 : errno;
   ::close(descriptor);
   return error == EINVAL || error == ENOTSUP ? 0 : error;
 }
-
-}  // namespace
 
 AtomicFile::AtomicFile(const fs::path& path) : path_(path) {
   if (path.empty()) fail(ENOENT);
@@ -115,7 +113,7 @@ void AtomicFile::commit() {
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
   temporary_.clear();
   // The only error after which the new file stands in its place.
-  if (const int error = sync_folder(target_.parent_path()); error != 0) fail(error);
+  if (const int error = detail::sync_folder(target_.parent_path()); error != 0) fail(error);
 }
 
 void AtomicFile::discard() noexcept {

@@ -49,4 +49,13 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
+namespace detail {
+
+/// Makes renames in `folder` survive a power cut. Returns errno, or 0. Folders that cannot be
+/// opened for reading and file systems without the operation give no better guarantee, which is no
+/// error.
+int sync_folder(const std::filesystem::path& folder);
+
+}  // namespace detail
+
 }  // namespace mini

@@ -3,15 +3,10 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -22,6 +17,7 @@
 #include <vector>
 
 #include "atomic_file.h"
+#include "mapped_file.h"
 #include "safetensors_header.h"
 
 namespace mini {
@@ -55,49 +51,6 @@ constexpr std::array<std::pair<std::string_view, at::ScalarType>, 20> kTypes = {
     {"F8_E8M0", at::kFloat8_e8m0fnu},
     {"F4", at::kFloat4_e2m1fn_x2},
 }};
-
-/// Closed at the end of its scope.
-struct Descriptor {
-  int number;
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-};
-
-/// The bytes of a file, from the disk as they are read; writing changes them in memory only.
-class MappedFile {
- public:
-  explicit MappedFile(const fs::path& path) {
-    const auto require = [&](bool done) {
-      TORCH_CHECK(done, "load_safetensors: cannot read '", path.string(),
-                  "': ", std::generic_category().message(errno));
-    };
-    const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-    struct stat status = {};
-    require(file.number >= 0 && ::fstat(file.number, &status) == 0);
-    TORCH_CHECK(S_ISREG(status.st_mode), "load_safetensors: '", path.string(),
-                "' is no regular file");  // a pipe would not even open without O_NONBLOCK
-    size_ = static_cast<std::size_t>(status.st_size);
-    if (size_ == 0) return;  // nothing to map
-    // Without a reserve of swap, so that a file larger than the memory can be mapped too.
-    void* data =
-        ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.number, 0);
-    require(data != MAP_FAILED);
-    data_ = static_cast<char*>(data);
-  }
-  ~MappedFile() {
-    if (data_ != nullptr) ::munmap(data_, size_);
-  }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  std::string_view bytes() const { return {data_, size_}; }
-  char* data() { return data_; }
-
- private:
-  char* data_ = nullptr;
-  std::size_t size_ = 0;
-};
 
 std::optional<at::ScalarType> type_of(std::string_view dtype) {
   for (const auto& [name, type] : kTypes) {
@@ -161,9 +114,9 @@ SafetensorsEntry entry_of(const std::string& name, const at::Tensor& tensor) {
 }  // namespace
 
 SafetensorsFile load_safetensors(const fs::path& path) {
-  const auto file = std::make_shared<MappedFile>(path);
   SafetensorsFile result;
   try {
+    const auto file = std::make_shared<MappedFile>(path);
     SafetensorsHeader header = detail::read_safetensors_header(file->bytes());
     result.metadata = std::move(header.metadata);
     for (const SafetensorsEntry& entry : header.tensors) {
@@ -173,6 +126,8 @@ SafetensorsFile load_safetensors(const fs::path& path) {
     TORCH_CHECK(false, "load_safetensors: ", path.string(), ": ", error.what_without_backtrace());
   } catch (const std::invalid_argument& error) {
     TORCH_CHECK(false, "load_safetensors: ", path.string(), ": ", error.what());
+  } catch (const std::runtime_error& error) {
+    TORCH_CHECK(false, "load_safetensors: ", error.what());
   }
   return result;
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -63,6 +64,15 @@ inline void write_file(const std::filesystem::path& path, std::string_view bytes
   std::ofstream stream(path, std::ios::binary);
   stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (!stream.flush()) throw std::runtime_error("cannot write " + path.string());
+}
+
+/// The process's private pages in memory, in bytes.
+inline std::int64_t private_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) return 1024 * std::stoll(line.substr(8));
+  }
+  throw std::runtime_error("no RssAnon in /proc/self/status");
 }
 
 /// A safetensors file put together by hand.

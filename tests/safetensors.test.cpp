@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "error_of.h"
 #include "files.h"
 #include "support.h"
 
@@ -20,10 +21,13 @@ using mini::load_safetensors;
 using mini::save_safetensors;
 using mini::test::ContainsSubstring;
 using mini::test::Equals;
+using mini::test::error_of;
 using mini::test::in_child;
 using mini::test::in_unprivileged_child;
 using mini::test::mutate;
+using mini::test::private_memory;
 using mini::test::read_file;
+using mini::test::require_error;
 using mini::test::safetensors_file;
 using mini::test::TemporaryFolder;
 using mini::test::write_file;
@@ -60,17 +64,6 @@ void check_same(const Tensors& actual, const Tensors& expected) {
   }
 }
 
-/// The first line of the error; "" if there is none.
-template <typename Body>
-std::string error_of(Body body) {
-  try {
-    body();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "";
-}
-
 std::string error_of_loading(const fs::path& path) {
   return error_of([&] { load_safetensors(path); });
 }
@@ -79,15 +72,6 @@ std::string error_of_loading(const fs::path& path) {
 Tensors model(int seed) {
   const at::Tensor numbers = at::arange(3000, at::kFloat).view({3, 1000}) + 10'000 * seed;
   return dict({{"a", numbers[0]}, {"b", numbers[1]}, {"c", numbers[2]}});
-}
-
-/// Each of the process's private pages in memory, in bytes.
-std::int64_t private_memory() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("RssAnon:")) return 1024 * std::stoll(line.substr(8));
-  }
-  throw std::runtime_error("no RssAnon in /proc/self/status");
 }
 
 }  // namespace
@@ -389,9 +373,6 @@ TEST_CASE("a full disk or a closed folder is an error and leaves the old file", 
   ::chmod((folder / "closed").c_str(), 0555);
   const Tensors next = model(2);
 
-  const auto require_error = [](const std::string& error, std::string_view fragment) {
-    if (error.find(fragment) == std::string::npos) throw std::runtime_error("got: " + error);
-  };
   const int closed = in_unprivileged_child([&] {
     require_error(error_of([&] { save_safetensors(folder / "closed/a", next); }),
                   "closed/a': Permission denied");

@@ -16,6 +16,16 @@
 #include "mini/safetensors.h"
 #include "mini/state_dict.h"
 
+#include "mini/tokenizer.h"
+
+#include "mini/text.h"
+
+#include "mini/schedule.h"
+
+#include "mini/optimizer.h"
+
+#include "mini/checkpoint.h"
+
 #include "mini/diagnostics.h"
 #include "mini/terminal.h"
 

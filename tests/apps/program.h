@@ -3,9 +3,12 @@
 #pragma once
 
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 
 #include "../files.h"
@@ -35,6 +38,51 @@ inline std::string run_in_terminal(const std::string& environment,
   return written_to_terminal(
       80, [&] { ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr)); });
 }
+
+/// An app that runs beside the test, to be sent signals. It is killed where the test ends first.
+class Background {
+ public:
+  explicit Background(const std::string& command_line) {
+    const std::string out = folder_ / "out", err = folder_ / "err";
+    write_file(out, "");  // there already if the program is killed at once
+    write_file(err, "");
+    const std::string command =
+        "exec >'" + out + "' 2>'" + err + "'; exec '" MINI_APPS "'/" + command_line;
+    process_ = ::fork();
+    if (process_ < 0) throw std::runtime_error("fork failed");
+    if (process_ > 0) return;
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+  ~Background() {
+    if (process_ > 0) {
+      send(SIGKILL);
+      ::waitpid(process_, nullptr, 0);
+    }
+  }
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  void send(int signal) const { ::kill(process_, signal); }
+
+  bool is_running() {
+    if (process_ > 0 && ::waitpid(process_, &status_, WNOHANG) == process_) process_ = 0;
+    return process_ > 0;
+  }
+
+  /// Waits for the end.
+  Run finish() {
+    if (is_running()) ::waitpid(process_, &status_, 0);
+    process_ = 0;
+    return {WIFEXITED(status_) ? WEXITSTATUS(status_) : -1, read_file(folder_ / "out"),
+            read_file(folder_ / "err")};
+  }
+
+ private:
+  TemporaryFolder folder_;
+  pid_t process_ = 0;
+  int status_ = 0;
+};
 
 /// What `--format json` prints.
 inline nlohmann::json run_json(const std::string& command_line) {

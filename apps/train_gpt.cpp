@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT
+// Trains a GPT on a text file. The loop can be stopped at any moment, and goes on bit for bit.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <memory>
+#include <optional>
+
+#include "app.h"
+#include "metrics_file.h"
+#include "progress.h"
+#include "training.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using mini::Json;
+using mini::RunConfig;
+using mini::Training;
+
+// Set by Ctrl-C and SIGTERM; the loop looks at it after each step.
+volatile std::sig_atomic_t stop_requested = 0;
+
+void finish_step_on_signals() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { stop_requested = 1; };
+  action.sa_flags = SA_RESTART | SA_RESETHAND;  // a second one ends the program at once
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What one step of training gave.
+struct Step {
+  double train_loss;
+  std::optional<double> val_loss;
+  double learning_rate;
+  double gradient_norm;  // before clipping
+  double tokens_per_s;
+};
+
+// Adds up the gradients of micro-batches as if they were one large batch: each counts by its share
+// of the tokens. Returns the mean loss over all of them.
+double accumulate_gradients(Training& t) {
+  double mean_loss = 0.0;
+  for (int64_t micro_batch = 0; micro_batch < t.config.accumulate; ++micro_batch) {
+    const mini::Batch batch = t.windows.next();  // (B, T)
+    const double share =
+        static_cast<double>(batch.targets.numel()) / static_cast<double>(t.tokens_per_step());
+    const at::Tensor loss = t.model->loss(batch.inputs, batch.targets) * share;
+    loss.backward();
+    mean_loss += loss.item<double>();
+  }
+  return mean_loss;
+}
+
+// One update of the weights.
+Step update(Training& t) {
+  const Clock::time_point start = Clock::now();
+  const double loss = accumulate_gradients(t);
+  const double clip = t.config.clip > 0.0 ? t.config.clip : HUGE_VAL;
+  const double norm = torch::nn::utils::clip_grad_norm_(t.model->parameters(), clip);
+  if (!std::isfinite(loss) || !std::isfinite(norm)) {
+    throw std::runtime_error(
+        fmt::format("step {}: expected finite numbers, got loss {} and gradient norm {}; a smaller "
+                    "--learning-rate may help",
+                    t.state.step + 1, loss, norm));
+  }
+  const double learning_rate = t.optimizer.param_groups()[0].options().get_lr();
+  t.optimizer.step();
+  t.optimizer.zero_grad();
+  t.schedule.step();
+  ++t.state.step;
+  return {.train_loss = loss,
+          .val_loss = std::nullopt,
+          .learning_rate = learning_rate,
+          .gradient_norm = norm,
+          .tokens_per_s = static_cast<double>(t.tokens_per_step()) / seconds_since(start)};
+}
+
+// Mean loss over the whole validation part, each target once.
+double evaluate(Training& t) {
+  const torch::NoGradGuard no_grad;
+  t.model->eval();
+  double sum = 0.0;
+  int64_t targets = 0;
+  const auto add = [&](const mini::Batch& batch) {
+    const double mean = t.model->loss(batch.inputs, batch.targets).item<double>();
+    sum += mean * static_cast<double>(batch.targets.numel());
+    targets += batch.targets.numel();
+  };
+  mini::for_each_window(t.tokens.validation, t.config.batch_size, t.config.block_size, add);
+  t.model->train();
+  return sum / static_cast<double>(targets);
+}
+
+Json metrics_line(const Training& t, const Step& step) {
+  Json line = {{"step", t.state.step},
+               {"tokens", t.state.step * t.tokens_per_step()},
+               {"train_loss", step.train_loss}};
+  if (step.val_loss) {
+    line["val_loss"] = *step.val_loss;
+  }
+  line["learning_rate"] = step.learning_rate;
+  line["gradient_norm"] = step.gradient_norm;
+  line["tokens_per_s"] = std::round(step.tokens_per_s);
+  line["seconds"] = std::round(1000 * t.state.seconds) / 1000;
+  return line;
+}
+
+std::string greeting(const Training& t) {
+  int64_t numbers = 0;
+  for (const at::Tensor& parameter : t.model->parameters()) {
+    numbers += parameter.numel();
+  }
+  return fmt::format(
+      "{:.2f} million parameters; {} tokens to train on, {} to validate, vocabulary of {}; {}",
+      1e-6 * static_cast<double>(numbers), t.tokens.train.size(0), t.tokens.validation.size(0),
+      t.tokenizer.vocab_size(),
+      t.state.step == 0 ? "from the start" : fmt::format("from step {}", t.state.step));
+}
+
+// Trains until the last step, or until somebody asks to stop.
+void train(Training& t, const std::filesystem::path& run) {
+  mini::MetricsFile metrics(run / mini::kMetricsFile, t.state.step);
+  mini::Progress progress;
+  progress.note(greeting(t));
+
+  const Clock::time_point start = Clock::now();
+  const int64_t first_step = t.state.step;
+  const double seconds_before = t.state.seconds;
+  bool saved = true;
+  while (t.state.step < t.config.steps && stop_requested == 0) {
+    Step step = update(t);
+    const bool last = t.state.step == t.config.steps;
+    if (t.state.step % t.config.eval_every == 0 || last) {
+      step.val_loss = evaluate(t);
+    }
+    t.state.seconds = seconds_before + seconds_since(start);
+    metrics.append(metrics_line(t, step));
+
+    const auto steps_made = static_cast<double>(t.state.step - first_step);
+    const auto steps_left = static_cast<double>(t.config.steps - t.state.step);
+    progress.show(fmt::format("step {} of {}, loss {:.4f}, {:.0f} tokens/s, {} left", t.state.step,
+                              t.config.steps, step.train_loss, step.tokens_per_s,
+                              mini::duration_text(seconds_since(start) / steps_made * steps_left)));
+    saved = step.val_loss.has_value();
+    if (step.val_loss) {
+      progress.note(fmt::format("step {}: train_loss {:.4f}, val_loss {:.4f}, {:.0f} tokens/s, {}",
+                                t.state.step, step.train_loss, *step.val_loss, step.tokens_per_s,
+                                mini::duration_text(t.state.seconds)));
+      metrics.flush();  // first, so that no checkpoint is ahead of its lines
+      if (*step.val_loss < t.state.best_val_loss) {
+        t.state.best_val_loss = *step.val_loss;
+        t.save(run / "best");
+      }
+      t.save(run / "last");
+    }
+  }
+  if (!saved) {
+    metrics.flush();
+    t.save(run / "last");
+  }
+}
+
+std::string summary(const Training& t, const std::string& run) {
+  const bool done = t.state.step == t.config.steps;
+  std::string text =
+      fmt::format("{} step {} of {}", done ? "done:" : "stopped at", t.state.step, t.config.steps);
+  if (std::isfinite(t.state.best_val_loss)) {
+    text += fmt::format(", best val_loss {:.4f}", t.state.best_val_loss);
+  }
+  return text + (done ? "\nto sample: generate_text --model " : "\nto go on: train_gpt --resume ") +
+         run + '\n';
+}
+
+// "--block-size" of "block_size".
+std::string option_name(std::string setting) {
+  std::replace(setting.begin(), setting.end(), '_', '-');
+  return "--" + setting;
+}
+
+// The configuration of the run that is to go on; an option that says something else is an error.
+RunConfig resumed_config(const std::string& run, const RunConfig& given, const CLI::App& app) {
+  RunConfig config = mini::read_config(run);
+  const Json saved = mini::to_json(config);
+  std::vector<std::string> contradictions;
+  mini::for_each_setting(given, [&](const std::string& name, const auto& value) {
+    const bool said = app.count(option_name(name)) > 0 && name != "threads";
+    if (said && Json(value) != saved[name]) {
+      contradictions.push_back(fmt::format("{} is {} there, {} here", option_name(name),
+                                           saved[name].dump(), Json(value).dump()));
+    }
+  });
+  if (!contradictions.empty()) {
+    throw std::runtime_error(
+        fmt::format("'{}' has another configuration: {}", run, fmt::join(contradictions, "; ")));
+  }
+  if (app.count("--threads") > 0) {
+    config.threads = given.threads;
+  }
+  return config;
+}
+
+// The given configuration, with the defaults that depend on other options or on the machine.
+RunConfig new_config(RunConfig config, const CLI::App& app) {
+  if (app.count("--threads") == 0) {
+    config.threads = at::get_num_threads();
+  }
+  if (app.count("--min-learning-rate") == 0) {
+    config.min_learning_rate = config.learning_rate / 10;
+  }
+  if (app.count("--warmup-steps") == 0) {
+    config.warmup_steps = std::min(config.warmup_steps, config.steps / 10);
+  }
+  if (config.min_learning_rate > config.learning_rate) {
+    throw mini::UsageError(fmt::format("--min-learning-rate {} is above --learning-rate {}",
+                                       config.min_learning_rate, config.learning_rate));
+  }
+  if (config.warmup_steps > config.steps) {
+    throw mini::UsageError(fmt::format("--warmup-steps {} are more than --steps {}",
+                                       config.warmup_steps, config.steps));
+  }
+  return config;
+}
+
+void add_options(CLI::App& app, RunConfig& config) {
+  const auto whole = [&](const char* name, int64_t& value, const char* help) {
+    app.add_option(name, value, help)->transform(mini::positive_integer());
+  };
+  app.add_option("--data", config.data, "Text file: 90 % of it to train on, the rest to validate")
+      ->check(mini::file_name())
+      ->type_name("FILE");
+  app.add_option("--tokenizer", config.tokenizer, "Tokens: characters or bytes (characters)")
+      ->check(mini::one_of({"characters", "bytes"}));
+  whole("--block-size", config.block_size, "Tokens in a window, T (64)");
+  whole("--batch-size", config.batch_size, "Windows in a batch, B (32)");
+  whole("--n-layer", config.n_layer, "Blocks (4)");
+  whole("--n-head", config.n_head, "Heads of each block (4)");
+  whole("--n-embd", config.n_embd, "Width of the model, C (128)");
+  app.add_option("--dropout", config.dropout, "Probability of dropout while training (0)")
+      ->check(mini::probability());
+  app.add_flag("--bias", config.bias, "Give layer norms and linear layers a bias");
+  whole("--steps", config.steps, "Updates to make (2000)");
+  app.add_option("--learning-rate", config.learning_rate, "Learning rate after warm-up (0.001)")
+      ->check(mini::positive_number());
+  app.add_option("--min-learning-rate", config.min_learning_rate,
+                 "Learning rate at the end (a tenth of --learning-rate)")
+      ->check(mini::number_from_zero());
+  app.add_option("--warmup-steps", config.warmup_steps,
+                 "Steps of linear warm-up (100, in a short run a tenth of --steps)")
+      ->transform(mini::whole_number());
+  app.add_option("--schedule", config.schedule,
+                 "Learning rate after warm-up: cosine or constant (cosine)")
+      ->check(mini::one_of({"cosine", "constant"}));
+  app.add_option("--weight-decay", config.weight_decay, "Weight decay of the matrices (0.1)")
+      ->check(mini::number_from_zero());
+  app.add_option("--beta1", config.beta1, "AdamW's memory of gradients (0.9)")
+      ->check(mini::probability());
+  app.add_option("--beta2", config.beta2, "AdamW's memory of their squares (0.99)")
+      ->check(mini::probability());
+  app.add_option("--clip", config.clip, "Largest norm of the gradient; 0 for any (1)")
+      ->check(mini::number_from_zero());
+  whole("--accumulate", config.accumulate, "Batches in an update (1)");
+  whole("--eval-every", config.eval_every, "Steps between evaluations and checkpoints (250)");
+  whole("--threads", config.threads, "Processor threads (LibTorch's choice)");
+  app.add_option("--seed", config.seed, "Seed of weights, windows and dropout (1337)")
+      ->transform(mini::seed_number());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  RunConfig config;
+  std::string output, resume;
+  mini::CommandLine app("train_gpt", "Trains a GPT on a text file.");
+  add_options(app, config);
+  app.add_option("--output", output, "Folder of the new run")
+      ->check(mini::file_name())
+      ->type_name("RUN");
+  app.add_option("--resume", resume, "Go on with the run in this folder, as it was configured")
+      ->check(mini::file_name())
+      ->type_name("RUN")
+      ->excludes("--output");
+  app.footer(
+      "Ctrl-C or SIGTERM finishes the step, saves and ends with status 0; --resume goes on.\n"
+      "Example: train_gpt --data text.txt --output run");
+  return app.run(argc, argv, [&] {
+    if (resume.empty() && (config.data.empty() || output.empty())) {
+      throw mini::UsageError("expected --data and --output, or --resume");
+    }
+    finish_step_on_signals();
+    if (!config.data.empty()) {
+      config.data = std::filesystem::absolute(config.data).lexically_normal();
+    }
+    std::unique_ptr<Training> training;
+    std::optional<mini::RunLock> lock;
+    if (resume.empty()) {
+      training = mini::begin_run(output, new_config(config, app));
+      lock.emplace(output);
+    } else {
+      lock.emplace(resume);
+      training = mini::resume_run(resume, resumed_config(resume, config, app));
+    }
+    const std::string run = resume.empty() ? output : resume;
+    train(*training, run);
+    mini::write_to_stdout(summary(*training, run));
+  });
+}

@@ -1,0 +1,66 @@
+// JSON files: read with errors that people can act on, written whole or not at all.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+namespace mini {
+
+using Json = nlohmann::ordered_json;
+
+/// Throws std::runtime_error, with the path, if the file cannot be read or is not JSON.
+Json read_json(const std::filesystem::path& path);
+
+/// The same, and returns what `read` makes of it. An exception of `read` becomes a
+/// std::runtime_error that begins with the path.
+template <typename Read>
+auto read_json(const std::filesystem::path& path, Read read) {
+  const Json json = read_json(path);
+  try {
+    return read(json);
+  } catch (const std::exception& error) {
+    throw std::runtime_error("'" + path.string() + "': " + error.what());
+  }
+}
+
+/// No newline ends the file, so that no shorter piece of an object is JSON.
+/// Throws std::runtime_error, with the path, if it cannot be written.
+void write_json(const std::filesystem::path& path, const Json& json);
+
+/// The member `name` of `object`, which must be there and a T: bool, an integer in T's range, a
+/// number, a string, or Json for an object or a list. Throws std::runtime_error that names it, what
+/// was expected and what came.
+template <typename T>
+T json_member(const Json& object, const std::string& name) {
+  const auto require = [&](bool holds, const std::string& expected, const Json& value) {
+    if (!holds) {
+      throw std::runtime_error(name + ": expected " + expected + ", got " + value.dump());
+    }
+  };
+  require(object.is_object(), "a member of an object", object);
+  require(object.contains(name), "a value", nullptr);
+  const Json& value = object[name];
+  if constexpr (std::is_same_v<T, bool>) {
+    require(value.is_boolean(), "true or false", value);
+  } else if constexpr (std::is_integral_v<T>) {
+    const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <=
+                                                       std::uint64_t{std::numeric_limits<T>::max()}
+                                                 : value.is_number_integer() && std::is_signed_v<T>;
+    require(fits, "a whole number", value);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    require(value.is_number(), "a number", value);
+  } else if constexpr (std::is_same_v<T, Json>) {
+    require(value.is_structured(), "an object or a list", value);
+  } else {
+    require(value.is_string(), "a string", value);
+  }
+  return value.get<T>();
+}
+
+}  // namespace mini

@@ -1,0 +1,31 @@
+// The bytes of a file, from the disk as they are read.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string_view>
+
+namespace mini {
+
+/// A private mapping of a regular file: it takes no memory of its own, and writing to it changes
+/// the bytes in memory only.
+///
+/// Throws std::runtime_error with the path and the reason if the file cannot be mapped.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::string_view bytes() const { return {data_, size_}; }
+  char* data() { return data_; }
+
+ private:
+  char* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace mini

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+#include "mini/optimizer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/util/Exception.h>
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace mini {
+namespace {
+
+using TensorDict = torch::OrderedDict<std::string, at::Tensor>;
+using torch::optim::AdamWOptions;
+using torch::optim::AdamWParamState;
+using torch::optim::OptimizerParamGroup;
+
+const AdamWOptions& options_of(const OptimizerParamGroup& group) {
+  return static_cast<const AdamWOptions&>(group.options());
+}
+
+/// `tensor` laid out in memory as `parameter` is: the fused operation walks over the bare memory.
+at::Tensor laid_out_as(const at::Tensor& parameter, const at::Tensor& tensor) {
+  if (tensor.strides() == parameter.strides()) return tensor;
+  return at::empty_like(parameter, parameter.options().dtype(tensor.scalar_type())).copy_(tensor);
+}
+
+/// The arguments of one fused operation.
+struct FusedStep {
+  std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps;
+
+  void add(const at::Tensor& parameter, AdamWParamState& state, bool amsgrad) {
+    const at::Tensor& gradient = parameter.grad();
+    TORCH_CHECK(gradient.layout() == at::kStrided, "AdamW: expected dense gradients, got ",
+                gradient.layout());
+    TORCH_CHECK(parameter.is_non_overlapping_and_dense(),
+                "AdamW: expected a parameter without gaps in its memory, got sizes ",
+                parameter.sizes(), " and strides ", parameter.strides());
+    if (state.step() == 0) {
+      state.exp_avg(at::zeros_like(parameter));
+      state.exp_avg_sq(at::zeros_like(parameter));
+      if (amsgrad) state.max_exp_avg_sq(at::zeros_like(parameter));
+    }
+    state.step(state.step() + 1);
+    parameters.push_back(parameter);
+    gradients.push_back(laid_out_as(parameter, gradient));
+    exp_avgs.push_back(state.exp_avg());
+    exp_avg_sqs.push_back(state.exp_avg_sq());
+    if (amsgrad) max_exp_avg_sqs.push_back(state.max_exp_avg_sq());
+    steps.push_back(at::full({}, state.step(), parameter.options().dtype(at::kFloat)));
+  }
+};
+
+/// The module's first name for each of its parameters.
+std::unordered_map<const c10::TensorImpl*, std::string> names_of(const torch::nn::Module& module) {
+  std::unordered_map<const c10::TensorImpl*, std::string> names;
+  for (const auto& item : module.named_parameters()) {
+    names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  }
+  return names;
+}
+
+/// Calls `visit` with the name, the tensor and the options of each parameter of the optimizer.
+template <typename Visit>
+void for_each_parameter(const char* function, const torch::optim::AdamW& optimizer,
+                        const torch::nn::Module& module, Visit visit) {
+  const auto names = names_of(module);
+  for (const OptimizerParamGroup& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      const auto name = names.find(parameter.unsafeGetTensorImpl());
+      TORCH_CHECK(name != names.end(), function,
+                  ": expected an optimizer of the module's parameters, got one more, of shape ",
+                  parameter.sizes());
+      visit(name->second, parameter, options_of(group));
+    }
+  }
+}
+
+/// Takes the state of one parameter after the other out of named tensors.
+class StateReader {
+ public:
+  explicit StateReader(const TensorDict& tensors) : tensors_(tensors) {}
+
+  std::unique_ptr<AdamWParamState> read(const std::string& name, const at::Tensor& parameter,
+                                        const AdamWOptions& options) {
+    auto state = std::make_unique<AdamWParamState>();
+    const at::Tensor step = take(name + ".step", {}, at::kLong);
+    if (!step.defined()) return state;
+    state->step(step.item<int64_t>());
+    if (state->step() < 0) problems += c10::str("\n  ", name, ".step: below 0, ", state->step());
+    if (state->step() <= 0) return state;
+    state->exp_avg(moment(name + ".exp_avg", parameter));
+    state->exp_avg_sq(moment(name + ".exp_avg_sq", parameter));
+    if (options.amsgrad()) state->max_exp_avg_sq(moment(name + ".max_exp_avg_sq", parameter));
+    return state;
+  }
+
+  void refuse_the_rest() {
+    for (const auto& item : tensors_) {
+      if (taken_.count(item.key()) == 0) problems += "\n  unexpected: " + item.key();
+    }
+  }
+
+  std::string problems;
+
+ private:
+  /// Undefined, and a problem, if it does not fit.
+  at::Tensor take(const std::string& name, at::IntArrayRef sizes, at::ScalarType dtype) {
+    taken_.insert(name);
+    const at::Tensor* tensor = tensors_.find(name);
+    if (tensor == nullptr || !tensor->defined()) {
+      problems += "\n  missing: " + name;
+    } else if (!tensor->sizes().equals(sizes)) {
+      problems +=
+          c10::str("\n  ", name, ": wrong shape, expected ", sizes, ", got ", tensor->sizes());
+    } else if (tensor->scalar_type() != dtype) {
+      problems += c10::str("\n  ", name, ": wrong dtype, expected ", dtype, ", got ",
+                           tensor->scalar_type());
+    } else {
+      return *tensor;
+    }
+    return {};
+  }
+
+  at::Tensor moment(const std::string& name, const at::Tensor& parameter) {
+    const at::Tensor tensor = take(name, parameter.sizes(), parameter.scalar_type());
+    if (!tensor.defined()) return {};
+    return at::empty_like(parameter).copy_(tensor);
+  }
+
+  const TensorDict& tensors_;
+  std::set<std::string> taken_;
+};
+
+}  // namespace
+
+std::vector<OptimizerParamGroup> decay_groups(const torch::nn::Module& module,
+                                              const AdamWOptions& options) {
+  std::vector<at::Tensor> decayed, others;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const at::Tensor& parameter : module.parameters()) {
+    if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second)
+      continue;
+    (parameter.dim() >= 2 ? decayed : others).push_back(parameter);
+  }
+  AdamWOptions without_decay = options;
+  without_decay.weight_decay(0.0);
+  std::vector<OptimizerParamGroup> groups;
+  groups.emplace_back(std::move(decayed), std::make_unique<AdamWOptions>(options));
+  groups.emplace_back(std::move(others), std::make_unique<AdamWOptions>(without_decay));
+  return groups;
+}
+
+at::Tensor AdamW::step(LossClosure closure) {
+  const at::NoGradGuard no_grad;
+  at::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode with_grad(true);
+    loss = closure();
+  }
+  for (const OptimizerParamGroup& group : param_groups_) {
+    const AdamWOptions& options = options_of(group);
+    FusedStep fused;
+    for (const at::Tensor& parameter : group.params()) {
+      if (!parameter.grad().defined()) continue;
+      auto& state = state_[parameter.unsafeGetTensorImpl()];
+      if (!state) state = std::make_unique<AdamWParamState>();
+      fused.add(parameter, static_cast<AdamWParamState&>(*state), options.amsgrad());
+    }
+    if (fused.parameters.empty()) continue;
+    const auto [beta1, beta2] = options.betas();
+    at::_fused_adamw_(fused.parameters, fused.gradients, fused.exp_avgs, fused.exp_avg_sqs,
+                      fused.max_exp_avg_sqs, fused.steps, options.lr(), beta1, beta2,
+                      options.weight_decay(), options.eps(), options.amsgrad(), /*maximize=*/false);
+  }
+  return loss;
+}
+
+TensorDict optimizer_state_dict(const torch::optim::AdamW& optimizer,
+                                const torch::nn::Module& module) {
+  TensorDict tensors;
+  const auto add = [&](const std::string& name, const at::Tensor& parameter, const AdamWOptions&) {
+    const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+    if (found == optimizer.state().end()) {
+      tensors.insert(name + ".step", at::scalar_tensor(0, at::kLong));
+      return;
+    }
+    const auto& state = static_cast<const AdamWParamState&>(*found->second);
+    tensors.insert(name + ".step", at::scalar_tensor(state.step(), at::kLong));
+    tensors.insert(name + ".exp_avg", state.exp_avg());
+    tensors.insert(name + ".exp_avg_sq", state.exp_avg_sq());
+    if (state.max_exp_avg_sq().defined()) {
+      tensors.insert(name + ".max_exp_avg_sq", state.max_exp_avg_sq());
+    }
+  };
+  for_each_parameter("optimizer_state_dict", optimizer, module, add);
+  return tensors;
+}
+
+void load_optimizer_state_dict(torch::optim::AdamW& optimizer, const torch::nn::Module& module,
+                               const TensorDict& tensors) {
+  const at::NoGradGuard no_grad;
+  StateReader reader(tensors);
+  std::vector<std::pair<void*, std::unique_ptr<AdamWParamState>>> states;
+  const auto read = [&](const std::string& name, const at::Tensor& parameter,
+                        const AdamWOptions& options) {
+    states.emplace_back(parameter.unsafeGetTensorImpl(), reader.read(name, parameter, options));
+  };
+  for_each_parameter("load_optimizer_state_dict", optimizer, module, read);
+  reader.refuse_the_rest();
+  TORCH_CHECK(reader.problems.empty(),
+              "load_optimizer_state_dict: the tensors do not fit the optimizer:", reader.problems);
+
+  optimizer.state().clear();
+  for (auto& [parameter, state] : states) {
+    if (state->step() > 0) optimizer.state()[parameter] = std::move(state);
+  }
+}
+
+}  // namespace mini

@@ -1,0 +1,566 @@
+// SPDX-License-Identifier: MIT
+#include <pty.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "../support.h"
+#include "mini/gpt.h"
+#include "mini/safetensors.h"
+#include "mini/state_dict.h"
+#include "mini/text.h"
+#include "program.h"
+#include "tiny_run.h"
+
+namespace fs = std::filesystem;
+using namespace mini::test;
+using nlohmann::json;
+
+namespace {
+
+using Tensors = torch::OrderedDict<std::string, at::Tensor>;
+
+// Long enough to be interrupted, with everything random that there is.
+const std::string kLong = "--steps 300 --eval-every 30 --dropout 0.2 --learning-rate 0.01";
+
+Tensors tensors_of(const fs::path& checkpoint, const std::string& file) {
+  return mini::load_safetensors(checkpoint / (file + ".safetensors")).tensors;
+}
+
+bool same(const Tensors& a, const Tensors& b) {
+  if (a.keys() != b.keys()) return false;
+  return std::all_of(a.begin(), a.end(), [&](const Tensors::Item& item) {
+    return at::equal(item.value(), b[item.key()]);
+  });
+}
+
+json without_times(json line) {
+  line.erase("seconds");
+  line.erase("tokens_per_s");
+  return line;
+}
+
+/// Two runs that ended alike: both checkpoints bit for bit, and what was measured, but for times.
+void check_same_runs(const TinyFolder& folder, const std::string& actual,
+                     const std::string& expected) {
+  for (const std::string checkpoint : {"last", "best"}) {
+    INFO(checkpoint);
+    const fs::path a = folder / actual / checkpoint, e = folder / expected / checkpoint;
+    CHECK(read_file(a / "model.safetensors") == read_file(e / "model.safetensors"));
+    CHECK(read_file(a / "optimizer.safetensors") == read_file(e / "optimizer.safetensors"));
+    CHECK(without_times(json::parse(read_file(a / "state.json"))) ==
+          without_times(json::parse(read_file(e / "state.json"))));
+  }
+  const auto a = folder.metrics(actual), e = folder.metrics(expected);
+  REQUIRE(a.size() == e.size());
+  for (std::size_t i = 0; i < e.size(); ++i) CHECK(without_times(a[i]) == without_times(e[i]));
+}
+
+std::size_t lines_of_metrics(const fs::path& run) {
+  if (!fs::exists(run / "metrics.jsonl")) return 0;
+  const std::string text = read_file(run / "metrics.jsonl");
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+/// Waits until the program has made `steps` steps, or has ended.
+void wait_for_steps(Background& program, const fs::path& run, std::size_t steps) {
+  while (program.is_running() && lines_of_metrics(run) < steps) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+/// Stops a fresh run as Ctrl-C would, somewhere after the first checkpoint.
+Run interrupted_run(const TinyFolder& folder, const std::string& run, int signal,
+                    const std::string& options = kLong) {
+  Background program(folder.train(run, options));
+  wait_for_steps(program, folder / run, 40);
+  program.send(signal);
+  return program.finish();
+}
+
+int64_t saved_step(const fs::path& checkpoint) {
+  return json::parse(read_file(checkpoint / "state.json"))["step"].get<int64_t>();
+}
+
+/// Kills a run again and again, at moments of all its phases, and lets it end at last.
+void run_with_kills(const TinyFolder& folder, const std::string& run_name, int kills,
+                    unsigned seed) {
+  std::mt19937 random(seed);
+  for (int i = 0; i < kills; ++i) {
+    const bool begun = fs::exists(folder / run_name);
+    Background program(begun ? folder.resume(run_name) : folder.train(run_name, kLong));
+    // Some steps at most, or there would be none left for the next process.
+    const std::size_t limit = (begun ? lines_of_metrics(folder / run_name) : 0) + 25;
+    const auto moment =
+        std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 2'000'000);
+    while (program.is_running() && std::chrono::steady_clock::now() < moment &&
+           lines_of_metrics(folder / run_name) < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    program.send(SIGKILL);
+    program.finish();
+  }
+  const bool begun = fs::exists(folder / run_name);
+  const Run end = run(begun ? folder.resume(run_name) : folder.train(run_name, kLong));
+  INFO(end.err);
+  REQUIRE(end.status == 0);
+}
+
+std::set<std::string> files_of(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    names.insert(entry.path().filename().string());
+  }
+  return names;
+}
+
+/// Runs a program with a terminal for its standard error, and returns what the terminal got.
+std::string on_a_terminal(const std::string& command_line) {
+  int terminal = -1;
+  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    const std::string command = "exec >/dev/null; exec '" MINI_APPS "'/" + command_line;
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+  REQUIRE(child > 0);
+  std::string text;
+  char bytes[4096];
+  for (ssize_t size; (size = ::read(terminal, bytes, sizeof bytes)) > 0;) {
+    text.append(bytes, static_cast<std::size_t>(size));
+  }
+  ::close(terminal);
+  ::waitpid(child, nullptr, 0);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("train_gpt makes the folder of a run", "[train_gpt]") {
+  const TinyFolder folder;
+  const Run done = run(folder.train("run", "--steps 12 --eval-every 5 --seed 7"));
+  INFO(done.err);
+  REQUIRE(done.status == 0);
+  CHECK_THAT(done.out, ContainsSubstring("done: step 12 of 12, best val_loss "));
+  CHECK_THAT(done.out, ContainsSubstring("to sample: generate_text --model "));
+  CHECK(folder.entries() == std::set<std::string>{"run", "text.txt"});
+  CHECK(files_of(folder / "run") == std::set<std::string>{"best", "config.json", "last",
+                                                          "metrics.jsonl", "tokenizer.json",
+                                                          "tokens.safetensors"});
+
+  // Elsewhere than on a terminal: a line for each evaluation, and no others over them.
+  CHECK(done.err.find('\r') == std::string::npos);
+  CHECK_THAT(done.err, ContainsSubstring("million parameters; "));
+  for (const char* line : {"\nstep 5: train_loss ", "\nstep 10: train_loss ", "\nstep 12: "}) {
+    CHECK_THAT(done.err, ContainsSubstring(line));
+  }
+  CHECK(std::count(done.err.begin(), done.err.end(), '\n') == 4);
+
+  const auto config = json::parse(read_file(folder / "run/config.json"));
+  CHECK(config["n_layer"] == 2);
+  CHECK(config["n_embd"] == 16);
+  CHECK(config["seed"] == 7);
+  CHECK(config["data"] == (folder / "text.txt").string());
+  CHECK(config["beta2"] == 0.99);
+  CHECK(config["weight_decay"] == 0.1);
+  CHECK(config["clip"] == 1.0);
+
+  const auto lines = folder.metrics("run");
+  REQUIRE(lines.size() == 12);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const json& line = lines[i];
+    const auto step = static_cast<int64_t>(i) + 1;
+    CHECK(line["step"] == step);
+    CHECK(line["tokens"] == step * 4 * 8);
+    CHECK(line.contains("val_loss") == (step % 5 == 0 || step == 12));
+    for (const char* name :
+         {"train_loss", "learning_rate", "gradient_norm", "tokens_per_s", "seconds"}) {
+      CHECK(line[name].get<double>() > 0);
+    }
+  }
+  const double untrained =
+      std::log(json::parse(read_file(folder / "run/tokenizer.json"))["vocabulary"].size());
+  CHECK(std::abs(lines[0]["train_loss"].get<double>() - untrained) < 0.2);
+}
+
+TEST_CASE("train_gpt's val_loss is that of its checkpoints", "[train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("run", "--steps 60 --eval-every 20 --dropout 0.3")).status == 0);
+  const auto tokenizer = mini::Tokenizer::load(folder / "run/tokenizer.json");
+  CHECK(tokenizer.decode(mini::read_tokens(folder / "run/tokens.safetensors",
+                                           tokenizer.vocab_size())) == tiny_text());
+  const at::Tensor validation = mini::split_tokens(tokenizer.encode(tiny_text())).validation;
+  mini::GPT model(
+      mini::GPTOptions(tokenizer.vocab_size()).block_size(8).n_layer(2).n_head(2).n_embd(16));
+  model->eval();
+  const auto loss_of = [&](const std::string& checkpoint) {
+    mini::load_state_dict(*model, tensors_of(folder / "run" / checkpoint, "model"));
+    const at::NoGradGuard no_grad;
+    double sum = 0.0;  // one window at a time, in another way than the program's
+    for (int64_t begin = 0; begin + 1 < validation.size(0); begin += 8) {
+      const int64_t T = std::min<int64_t>(8, validation.size(0) - 1 - begin);
+      const at::Tensor logits = model->forward(validation.narrow(0, begin, T).unsqueeze(0))[0];
+      sum +=
+          at::cross_entropy_loss(logits, validation.narrow(0, begin + 1, T), {}, at::Reduction::Sum)
+              .item<double>();
+    }
+    return sum / static_cast<double>(validation.size(0) - 1);
+  };
+  const auto lines = folder.metrics("run");
+  CHECK(std::abs(loss_of("last") - lines[59]["val_loss"].get<double>()) < 1e-5);
+  double best = HUGE_VAL;
+  for (const json& line : lines) best = std::min(best, line.value("val_loss", HUGE_VAL));
+  CHECK(std::abs(loss_of("best") - best) < 1e-5);
+  const auto state = json::parse(read_file(folder / "run/best/state.json"));
+  CHECK(state["best_val_loss"] == best);
+  CHECK(lines[59]["val_loss"] < lines[19]["val_loss"]);
+}
+
+TEST_CASE("train_gpt follows its schedule", "[train_gpt]") {
+  const TinyFolder folder;
+  const auto rates = [&](const std::string& name, const std::string& options) {
+    REQUIRE(run(folder.train(name, options)).status == 0);
+    std::vector<double> rates;
+    for (const json& line : folder.metrics(name)) {
+      rates.push_back(line["learning_rate"].get<double>());
+    }
+    return torch::tensor(rates, at::kDouble);
+  };
+  CHECK_THAT(rates("cosine",
+                   "--steps 12 --learning-rate 1 --min-learning-rate 0.1 --warmup-steps 4 "
+                   "--clip 0.01"),
+             AllClose(torch::tensor({0.2, 0.4, 0.6, 0.8, 1.0, 0.965746, 0.868198, 0.722208, 0.55,
+                                     0.377792, 0.231802, 0.134254},
+                                    at::kDouble),
+                      0, 5e-7));
+  CHECK_THAT(
+      rates("constant", "--steps 4 --learning-rate 0.5 --warmup-steps 1 --schedule constant"),
+      AllClose(torch::tensor({0.25, 0.5, 0.5, 0.5}, at::kDouble), 0, 1e-12));
+  // Warm-up for a tenth of the steps, then down to a tenth of the rate.
+  CHECK_THAT(rates("defaults", "--steps 10").index({torch::tensor({0, 1, 9})}),
+             AllClose(torch::tensor({5e-4, 1e-3, 1e-4 + 4.5e-4 * (1 + std::cos(M_PI * 8 / 9))},
+                                    at::kDouble),
+                      0, 1e-12));
+}
+
+TEST_CASE("each option of train_gpt has its effect", "[train_gpt]") {
+  const TinyFolder folder;
+  const auto train = [&](const std::string& name, const std::string& options) {
+    const Run done = run(folder.train(name, "--steps 3 " + options));
+    INFO(done.err);
+    REQUIRE(done.status == 0);
+    return tensors_of(folder / name / "last", "model");
+  };
+  const Tensors usual = train("usual", "");
+  CHECK(same(train("again", ""), usual));
+  for (const std::string option :
+       {"--seed 2", "--dropout 0.5", "--weight-decay 50", "--beta1 0.5", "--beta2 0.5",
+        "--clip 0.001", "--learning-rate 0.1", "--n-head 4", "--batch-size 5", "--accumulate 2"}) {
+    INFO(option);
+    CHECK_FALSE(same(train(option, option), usual));
+  }
+
+  const Tensors other =
+      train("other", "--block-size 12 --n-layer 3 --n-embd 24 --bias --threads 2");
+  CHECK(other["transformer.wpe.weight"].sizes() == at::IntArrayRef({12, 24}));
+  CHECK(other.contains("transformer.h.2.ln_1.weight"));
+  CHECK_FALSE(usual.contains("transformer.h.2.ln_1.weight"));
+  CHECK(other.contains("transformer.h.0.ln_1.bias"));
+  CHECK_FALSE(usual.contains("transformer.h.0.ln_1.bias"));
+  CHECK(json::parse(read_file(folder / "other/config.json"))["threads"] == 2);
+  CHECK(folder.metrics("other")[2]["tokens"] == 3 * 4 * 12);
+
+  const Tensors bytes = train("bytes", "--tokenizer bytes");
+  CHECK(bytes["transformer.wte.weight"].size(0) == 256);
+
+  // Without clipping the norms are the same, the updates not.
+  train("unclipped", "--clip 0");
+  CHECK(folder.metrics("unclipped")[0]["gradient_norm"] ==
+        folder.metrics("usual")[0]["gradient_norm"]);
+}
+
+TEST_CASE("accumulated batches count as one large one", "[train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("large", "--steps 4 --batch-size 12 --clip 0.1")).status == 0);
+  REQUIRE(run(folder.train("small", "--steps 4 --batch-size 3 --accumulate 4 --clip 0.1")).status ==
+          0);
+  const auto large = folder.metrics("large"), small = folder.metrics("small");
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(small[i]["tokens"] == large[i]["tokens"]);
+    for (const char* name : {"train_loss", "gradient_norm"}) {
+      CHECK(std::abs(small[i][name].get<double>() - large[i][name].get<double>()) < 1e-5);
+    }
+  }
+}
+
+TEST_CASE("train_gpt stops when asked, and goes on bit for bit", "[train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("whole", kLong)).status == 0);
+
+  for (const int signal : {SIGTERM, SIGINT}) {
+    INFO("signal " << signal);
+    const std::string name = signal == SIGTERM ? "terminated" : "interrupted";
+    const Run stopped = interrupted_run(folder, name, signal);
+    INFO(stopped.err);
+    CHECK(stopped.status == 0);
+    const int64_t step = saved_step(folder / name / "last");
+    REQUIRE(step < 300);
+    CHECK(step >= 40);
+    CHECK_THAT(stopped.out,
+               ContainsSubstring("stopped at step " + std::to_string(step) + " of 300"));
+    CHECK_THAT(stopped.out,
+               ContainsSubstring("to go on: train_gpt --resume " + (folder / name).string()));
+    CHECK(folder.metrics(name).back()["step"] == step);
+
+    const Run resumed = run(folder.resume(name));
+    INFO(resumed.err);
+    CHECK(resumed.status == 0);
+    CHECK_THAT(resumed.err, ContainsSubstring("; from step " + std::to_string(step) + "\n"));
+    check_same_runs(folder, name, "whole");
+  }
+
+  const Run nothing_left = run(folder.resume("whole"));
+  CHECK(nothing_left.status == 0);
+  CHECK_THAT(nothing_left.out, ContainsSubstring("done: step 300 of 300"));
+  CHECK(folder.metrics("whole").size() == 300);
+}
+
+TEST_CASE("a run that is resumed without a part of its state goes another way", "[train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("whole", kLong)).status == 0);
+  REQUIRE(interrupted_run(folder, "run", SIGTERM).status == 0);
+  REQUIRE(saved_step(folder / "run/last") < 300);
+  const auto copy = [&](const std::string& name) {
+    fs::copy(folder / "run", folder / name, fs::copy_options::recursive);
+    return folder / name / "last";
+  };
+  const auto ends_as_the_whole = [&](const std::string& name) {
+    const Run resumed = run(folder.resume(name));
+    INFO(resumed.err);
+    REQUIRE(resumed.status == 0);
+    return same(tensors_of(folder / name / "last", "model"),
+                tensors_of(folder / "whole/last", "model"));
+  };
+  copy("control");
+  CHECK(ends_as_the_whole("control"));
+
+  const fs::path optimizer = copy("no_optimizer") / "optimizer.safetensors";
+  const auto file = mini::load_safetensors(optimizer);
+  Tensors fresh;
+  for (const auto& item : file.tensors) {
+    if (item.key().ends_with(".step")) fresh.insert(item.key(), at::zeros_like(item.value()));
+  }
+  mini::save_safetensors(optimizer, fresh, file.metadata);
+  CHECK_FALSE(ends_as_the_whole("no_optimizer"));
+
+  for (const std::string generator : {"dropout", "windows"}) {
+    INFO(generator);
+    const fs::path path = copy("no_" + generator) / "state.json";
+    auto state = nlohmann::ordered_json::parse(read_file(path));
+    const std::string other = generator == "dropout" ? "windows" : "dropout";
+    state["generators"][generator] = state["generators"][other];
+    write_file(path, state.dump());
+    CHECK_FALSE(ends_as_the_whole("no_" + generator));
+  }
+}
+
+TEST_CASE("train_gpt survives kills at random moments", "[train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("whole", kLong)).status == 0);
+  run_with_kills(folder, "killed", 5, 1);
+  check_same_runs(folder, "killed", "whole");
+}
+
+TEST_CASE("train_gpt survives 50 kills at random moments", "[.slow][train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("whole", kLong)).status == 0);
+  for (unsigned seed = 0; seed < 5; ++seed) {
+    INFO("seed " << seed);
+    const std::string name = "killed" + std::to_string(seed);
+    run_with_kills(folder, name, 10, seed);
+    check_same_runs(folder, name, "whole");
+  }
+}
+
+TEST_CASE("a full disk ends train_gpt, and the last checkpoint stays", "[train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("whole", kLong)).status == 0);
+  REQUIRE(interrupted_run(folder, "run", SIGTERM).status == 0);
+  const int64_t step = saved_step(folder / "run/last");
+  REQUIRE(step < 270);  // one evaluation is to come
+  const auto blocks = (fs::file_size(folder / "run/last/optimizer.safetensors") - 1) / 512;
+
+  // A limit on the size of files (in blocks of 512 bytes) stands in for a full disk.
+  const Run full = run("train_gpt --help >/dev/null; ulimit -f " + std::to_string(blocks) +
+                       "; trap '' XFSZ; '" MINI_APPS "'/" + folder.resume("run"));
+  CHECK(full.status == 1);
+  CHECK_THAT(full.err, ContainsSubstring("train_gpt: "));
+  CHECK_THAT(full.err, ContainsSubstring("cannot write"));
+  CHECK_THAT(full.err, ContainsSubstring("optimizer.safetensors': File too large"));
+  CHECK(saved_step(folder / "run/last") == step);
+  CHECK(files_of(folder / "run").count(".last.new") == 0);
+
+  REQUIRE(run(folder.resume("run")).status == 0);
+  check_same_runs(folder, "run", "whole");
+}
+
+TEST_CASE("train_gpt resumes only as the run was configured", "[train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("run", "--steps 6 --eval-every 3")).status == 0);
+  const Run other = run(folder.resume("run") + " --n-layer 6 --dropout 0.5 --n-embd 16 --bias");
+  CHECK(other.status == 1);
+  CHECK(is_one_line(other.err));
+  CHECK_THAT(other.err,
+             ContainsSubstring("has another configuration: --n-layer is 2 there, 6 here; "
+                               "--dropout is 0.0 there, 0.5 here; --bias is false there, "
+                               "true here"));
+  CHECK_THAT(run(folder.resume("run") + " --data other.txt").err,
+             ContainsSubstring("--data is \"" + (folder / "text.txt").string() + "\" there"));
+  CHECK(run(folder.resume("run") + " --n-layer 2 --threads 2 --data " + folder.path_of("text.txt"))
+            .status == 0);
+
+  const auto copy = [&](const std::string& name) {
+    fs::copy(folder / "run", folder / name, fs::copy_options::recursive);
+    return folder / name;
+  };
+  {  // a checkpoint of another run
+    REQUIRE(run(folder.train("other", "--steps 6 --n-layer 3")).status == 0);
+    fs::remove_all(copy("mixed") / "last");
+    fs::copy(folder / "other/last", folder / "mixed/last");
+    CHECK_THAT(run(folder.resume("mixed")).err,
+               ContainsSubstring("another configuration: eval_every 250 there, 3 here; n_layer 3 "
+                                 "there, 2 here"));
+  }
+  {  // a checkpoint that is cut off
+    const fs::path path = copy("cut") / "last/state.json";
+    const std::string state = read_file(path);
+    write_file(path, state.substr(0, state.size() / 2));
+    const Run cut = run(folder.resume("cut"));
+    CHECK(cut.status == 1);
+    CHECK(is_one_line(cut.err));
+    CHECK_THAT(cut.err, ContainsSubstring("last/state.json' is not JSON"));
+  }
+  {  // a configuration that is damaged
+    const fs::path path = copy("damaged") / "config.json";
+    const std::string config = read_file(path);
+    const auto error = [&](const std::string& from, const std::string& to) {
+      std::string damaged = config;
+      damaged.replace(damaged.find(from), from.size(), to);
+      write_file(path, damaged);
+      const Run refused = run(folder.resume("damaged"));
+      CHECK(refused.status == 1);
+      CHECK_THAT(refused.err, ContainsSubstring("damaged/config.json': "));
+      return refused.err;
+    };
+    CHECK_THAT(error("\"n_layer\": 2", "\"n_layer\": \"2\""),
+               ContainsSubstring("n_layer: expected a whole number, got \"2\""));
+    CHECK_THAT(error("\"n_layer\"", "\"n_layers\""),
+               ContainsSubstring("n_layer: expected a value"));
+    CHECK_THAT(error("\"eval_every\": 3", "\"eval_every\": 0"),
+               ContainsSubstring("eval_every: out of range, got 0"));
+    CHECK_THAT(error("\"seed\"", "\"more\": 1, \"seed\""),
+               ContainsSubstring("expected the 22 settings of a run, got 23"));
+  }
+  const Run none = run(folder.resume("none"));
+  CHECK(none.status == 1);
+  CHECK_THAT(none.err, ContainsSubstring("none/config.json': No such file or directory"));
+}
+
+TEST_CASE("only one train_gpt works in a folder", "[train_gpt]") {
+  const TinyFolder folder;
+  Background first(folder.train("run", "--steps 1000000"));
+  wait_for_steps(first, folder / "run", 1);
+  const Run second = run(folder.resume("run"));
+  CHECK(second.status == 1);
+  CHECK_THAT(second.err,
+             ContainsSubstring("another train_gpt works in '" + (folder / "run").string() + "'"));
+  first.send(SIGTERM);
+  CHECK(first.finish().status == 0);
+}
+
+TEST_CASE("train_gpt refuses what it cannot train on", "[train_gpt]") {
+  const TinyFolder folder;
+  const auto refused = [&](const std::string& data, const std::string& options = "") {
+    const Run failed = run("train_gpt --data " + folder.path_of(data) + " --output " +
+                           folder.path_of("run") + " --steps 2 " + options);
+    CHECK(failed.status == 1);
+    CHECK(is_one_line(failed.err));
+    CHECK_FALSE(fs::exists(folder / "run"));
+    CHECK_FALSE(fs::exists(folder / ".run.new"));
+    return failed.err;
+  };
+  write_file(folder / "short.txt", std::string(70, 'a'));
+  CHECK_THAT(refused("short.txt"),
+             ContainsSubstring("expected more than block_size 64 tokens to train on and at least 2 "
+                               "to validate, got 63 and 7"));
+  CHECK_THAT(refused("short.txt"), ContainsSubstring((folder / "short.txt").string()));
+  write_file(folder / "empty.txt", "");
+  CHECK_THAT(refused("empty.txt"), ContainsSubstring("empty.txt' is empty"));
+  fs::create_directory(folder / "folder");
+  CHECK_THAT(refused("folder"), ContainsSubstring("folder' is no regular file"));
+  CHECK_THAT(refused("none.txt"), ContainsSubstring("none.txt': No such file or directory"));
+  write_file(folder / "latin1.txt", tiny_text() +
+                                        "gr\xf6\xdf"
+                                        "e");
+  CHECK_THAT(refused("latin1.txt"),
+             ContainsSubstring("expected UTF-8, got a byte of no character at byte " +
+                               std::to_string(tiny_text().size() + 2)));
+  CHECK_THAT(refused("text.txt", "--n-embd 30 --n-head 4"), ContainsSubstring("30"));
+
+  write_file(folder / "file", "x");
+  const Run taken = run(folder.train("file"));
+  CHECK(taken.status == 1);
+  CHECK_THAT(taken.err, ContainsSubstring("which is not empty"));
+  CHECK(read_file(folder / "file") == "x");
+}
+
+TEST_CASE("train_gpt says when the loss is no number", "[train_gpt]") {
+  const TinyFolder folder;
+  const Run failed =
+      run(folder.train("run", "--steps 50 --learning-rate 1e30 --warmup-steps 0 --clip 0"));
+  CHECK(failed.status == 1);
+  CHECK_THAT(failed.err, ContainsSubstring("expected finite numbers, got loss "));
+}
+
+TEST_CASE("train_gpt explains wrong usage in one line", "[train_gpt]") {
+  const std::string data = "--data a --output b ";
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"", "expected --data and --output, or --resume"},
+      {"--data a", "expected --data and --output, or --resume"},
+      {"--output b", "expected --data and --output, or --resume"},
+      {"--resume a --output b", "--output"},
+      {data + "--block-size 0", "--block-size: expected a whole number from 1"},
+      {data + "--dropout 1.5", "--dropout: expected a number from 0 to 1, got '1.5'"},
+      {data + "--learning-rate 0", "--learning-rate: expected a finite number above 0, got '0'"},
+      {data + "--clip -1", "--clip: expected a finite number of at least 0, got '-1'"},
+      {data + "--schedule linear", "--schedule: expected cosine or constant, got 'linear'"},
+      {data + "--tokenizer words", "--tokenizer: expected characters or bytes, got 'words'"},
+      {data + "--steps 5 --warmup-steps 6", "--warmup-steps 6 are more than --steps 5"},
+      {data + "--learning-rate 0.1 --min-learning-rate 0.2",
+       "--min-learning-rate 0.2 is above --learning-rate 0.1"},
+      {data + "extra", "extra"},
+  };
+  for (const auto& [options, fragment] : wrong) {
+    INFO(options);
+    const Run failed = run("train_gpt " + options);
+    CHECK(failed.status == 2);
+    CHECK(failed.out.empty());
+    CHECK(is_one_line(failed.err));
+    CHECK_THAT(failed.err, ContainsSubstring("train_gpt: "));
+    CHECK_THAT(failed.err, ContainsSubstring(fragment));
+  }
+  CHECK_THAT(run("train_gpt --help").out, ContainsSubstring("--eval-every"));
+}
+
+TEST_CASE("train_gpt shows one line on a terminal", "[train_gpt]") {
+  const TinyFolder folder;
+  const std::string shown = on_a_terminal(folder.train("run", "--steps 200 --eval-every 100"));
+  CHECK_THAT(shown, ContainsSubstring("\rstep "));
+  CHECK_THAT(shown, ContainsSubstring(" of 200, loss "));
+  CHECK_THAT(shown, ContainsSubstring(" tokens/s, 0:0"));
+  CHECK_THAT(shown, ContainsSubstring(" left"));
+  CHECK_THAT(shown, ContainsSubstring("\rstep 100: train_loss "));
+  CHECK(std::count(shown.begin(), shown.end(), '\n') == 3);  // only these lines stay
+}
