@@ -19,12 +19,15 @@ void replace(std::string& text, std::string_view from, std::string_view to) {
   }
 }
 
+Json channels(Color color) { return {color.red, color.green, color.blue}; }
+
 }  // namespace
 
 std::string page(Json data) {
   for (const Color color : kViridis) {
-    data["colors"].push_back({color.red, color.green, color.blue});
+    data["colors"].push_back(channels(color));
   }
+  data["nan_color"] = channels(kNanColor);
   std::string json = data.dump();
   replace(json, "<", "\\u003c");  // so that no text in it ends the element that holds it
   std::string html(kPageSource);

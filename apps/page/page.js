@@ -36,8 +36,11 @@ const peak = (row) => Math.max(...row);
 const entropy = (row) => row.reduce((sum, w) => sum - (w === 0 ? 0 : w * Math.log(w)), 0);
 
 function spread(rows) {
-  const all = rows.flat(), average = mean(all);
-  return all.length > 1 ? Math.sqrt(all.reduce((sum, s) => sum + (s - average) ** 2, 0) / (all.length - 1)) : 0;
+  const all = rows.flat(),
+    average = mean(all);
+  return all.length > 1
+    ? Math.sqrt(all.reduce((sum, s) => sum + (s - average) ** 2, 0) / (all.length - 1))
+    : 0;
 }
 
 // Of the weights that have a choice: visible ones, in rows that see at least two keys.
@@ -58,17 +61,17 @@ function measures(steps, mask) {
   };
 }
 
-// --- the state: a divisor, a batch, and edits of q, k and v; it stands in the address --------------
+// --- the state: a divisor, a batch, and edits of q, k and v; it stands in the address ----------
 
 const element = (id) => document.getElementById(id);
 const data = JSON.parse(element("data").textContent);
 const offScale = {nan: NaN, inf: Infinity, "-inf": -Infinity};
-const numbers = (list) => (Array.isArray(list) ? list.map(numbers) : offScale[list] ?? list);
+const numbers = (list) => (Array.isArray(list) ? list.map(numbers) : (offScale[list] ?? list));
 const most = data.head_size;
 const root = Math.sqrt(most);
 const names = ["q", "k", "v"].filter((name) => data[name]);
 const batches = (data.scores ?? data.q).length;
-const state = {divisor: 1, batch: 0, edits: new Map()};  // edits: "q.batch.row.column" -> number
+const state = {divisor: 1, batch: 0, edits: new Map()}; // edits: "q.batch.row.column" -> number
 
 const isRoot = () => Math.abs(state.divisor - root) < 0.005;
 
@@ -99,14 +102,16 @@ function readAddress() {
   state.edits = new Map();
   for (const [place, text] of given) {
     const [name, ...indices] = place.split(".");
-    const known = names.includes(name) && indices.length === 3 &&
+    const known =
+      names.includes(name) &&
+      indices.length === 3 &&
       indices.reduce((list, i) => list?.[i], data[name]) !== undefined;
     if (known && text !== "" && Number.isFinite(Number(text))) state.edits.set(place, Number(text));
   }
 }
 
-let writing;
-// Browsers allow a page few changes a second.
+let writing; // a timer, since browsers allow a page few changes a second
+
 function writeAddress() {
   clearTimeout(writing);
   writing = setTimeout(() => {
@@ -122,22 +127,25 @@ function writeAddress() {
 function colorAt(position) {
   const place = Math.min(Math.max(position, 0), 1) * (data.colors.length - 1);
   const below = Math.min(Math.floor(place), data.colors.length - 2);
-  return data.colors[below].map((from, i) => from + (place - below) * (data.colors[below + 1][i] - from));
+  return data.colors[below].map(
+    (from, i) => from + (place - below) * (data.colors[below + 1][i] - from),
+  );
 }
 
 function isBright(color) {
-  const [r, g, b] = color.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+  const [r, g, b] = color.map((c) =>
+    c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4,
+  );
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179;
 }
 
 function paint(cell, weight, highest) {
-  const color = Number.isNaN(weight) ? [214, 39, 40] : colorAt(weight / highest);
+  const color = Number.isNaN(weight) ? data.nan_color : colorAt(weight / highest);
   cell.style.backgroundColor = `rgb(${color.map(Math.round)})`;
   cell.style.color = isBright(color) ? "#000" : "#fff";
 }
 
 // --- what is on the page ------------------------------------------------------------------------
-
 function fixed(number, digits) {
   if (!Number.isFinite(number)) return Number.isNaN(number) ? "NaN" : number > 0 ? "∞" : "−∞";
   const text = number.toFixed(digits);
@@ -154,12 +162,13 @@ function addFigure(parent, caption) {
   return {figcaption, table: add(add(figure, "div", {className: "wide"}), "table")};
 }
 
-const mostCells = 64;      // a row or column of a grid
-const mostValues = 10;     // a row or column whose values are written in the cells
-const mostNames = 6;       // a row whose keys are called so
-const numberOf = (m) => [m.length, m[0].length];
-const [rows, columns] = numberOf(attention(matrices(), 1).weights);
-const each = Math.ceil(Math.max(rows, columns) / mostCells);  // values a side that a cell stands for
+const mostCells = 64; // a row or column of a grid
+const mostValues = 10; // a row or column whose values are written in the cells
+const mostNames = 6; // a row whose keys are called so
+const {weights} = attention(matrices(), 1);
+const rows = weights.length,
+  columns = weights[0].length;
+const each = Math.ceil(Math.max(rows, columns) / mostCells); // values a side that a cell stands for
 const dense = Math.max(rows, columns) > mostValues;
 
 // A grid of weights with roving focus. Its cells are grid.cells[row][column].
@@ -171,7 +180,11 @@ function makeGrid(caption) {
   const head = add(add(grid.table, "thead"), "tr");
   add(head, "th", {className: "corner", scope: "col", textContent: "query"});
   for (let j = 0; j < columns; j += each) {
-    add(head, "th", {scope: "col", textContent: columns > mostNames ? j : `key ${j}`, ariaLabel: `key ${j}`});
+    add(head, "th", {
+      scope: "col",
+      textContent: columns > mostNames ? j : `key ${j}`,
+      ariaLabel: `key ${j}`,
+    });
   }
   for (const name of dense ? [] : ["peak", "entropy"]) {
     add(head, "th", {className: "measure", scope: "col", textContent: name});
@@ -185,19 +198,25 @@ function makeGrid(caption) {
     grid.cells.push(cells);
     if (!dense) grid.measures.push([add(row, "td"), add(row, "td")]);
   }
-  grid.cells.forEach((cells, i) => cells.forEach((cell, j) => {
-    cell.addEventListener("pointerenter", () => select(i, j));
-    cell.addEventListener("focus", () => select(i, j));
-    cell.addEventListener("keydown", (event) => moveFocus(event, grid, i, j));
-  }));
+  grid.cells.forEach((cells, i) =>
+    cells.forEach((cell, j) => {
+      cell.addEventListener("pointerenter", () => select(i, j));
+      cell.addEventListener("focus", () => select(i, j));
+      cell.addEventListener("keydown", (event) => moveFocus(event, grid, i, j));
+    }),
+  );
   return grid;
 }
 
 function moveFocus(event, grid, i, j) {
   const last = grid.cells[0].length - 1;
   const target = {
-    ArrowUp: [i - 1, j], ArrowDown: [i + 1, j], ArrowLeft: [i, j - 1], ArrowRight: [i, j + 1],
-    Home: [i, 0], End: [i, last],
+    ArrowUp: [i - 1, j],
+    ArrowDown: [i + 1, j],
+    ArrowLeft: [i, j - 1],
+    ArrowRight: [i, j + 1],
+    Home: [i, 0],
+    End: [i, last],
   }[event.key];
   if (!target) return;
   event.preventDefault();
@@ -205,11 +224,13 @@ function moveFocus(event, grid, i, j) {
 }
 
 function showGrid(grid, steps, highest) {
-  grid.cells.forEach((cells, i) => cells.forEach((cell, j) => {
-    const {weight} = largest(steps.weights, i, j);
-    paint(cell, weight, highest);
-    if (!dense) cell.textContent = fixed(weight, 2);
-  }));
+  grid.cells.forEach((cells, i) =>
+    cells.forEach((cell, j) => {
+      const {weight} = largest(steps.weights, i, j);
+      paint(cell, weight, highest);
+      if (!dense) cell.textContent = fixed(weight, 2);
+    }),
+  );
   grid.measures.forEach(([ofPeak, ofEntropy], i) => {
     ofPeak.textContent = fixed(peak(steps.weights[i]), 2);
     ofEntropy.textContent = fixed(entropy(steps.weights[i]), 2);
@@ -262,9 +283,13 @@ function makeInputs(name) {
   });
   return {
     rows: inputs.map((row) => row[0].closest("tr")),
-    show: (matrix) => inputs.forEach((row, i) => row.forEach((input, j) => {
-      if (input !== document.activeElement || !input.checkValidity()) input.value = matrix[i][j];
-    })),
+    show: (matrix) =>
+      inputs.forEach((row, i) =>
+        row.forEach((input, j) => {
+          if (input !== document.activeElement || !input.checkValidity())
+            input.value = matrix[i][j];
+        }),
+      ),
   };
 }
 
@@ -284,8 +309,10 @@ const summary = {};
   summary.divided = add(head, "th", {scope: "col"});
   add(head, "th", {scope: "col", textContent: "all keys alike"});
   for (const [name, text] of Object.entries({
-    spread: "spread of the scores", peak: "peak, mean over rows",
-    entropy: "entropy in nats, mean over rows", slope: "slope, median over weights",
+    spread: "spread of the scores",
+    peak: "peak, mean over rows",
+    entropy: "entropy in nats, mean over rows",
+    slope: "slope, median over weights",
   })) {
     const row = add(body, "tr");
     add(row, "th", {scope: "row", textContent: text});
@@ -293,22 +320,34 @@ const summary = {};
   }
 }
 
-let shown;                   // matrices, and the steps of raw, divided and even attention
-let current = {i: 0, j: 0};  // the cell of both grids that Tab leads to
-let selected = false;        // and whose numbers are told, once somebody has pointed at one
+let shown; // matrices, and the steps of raw, divided and even attention
+let current = {i: 0, j: 0}; // the cell of both grids that Tab leads to
+let selected = false; // and whose numbers are told, once somebody has pointed at one
 
 const divisorText = () => fixed(state.divisor, 2).replace(/\.?0+$/, "");
 
 // Everything that follows from the state.
 function show() {
   const of = matrices();
-  shown = {of, raw: attention(of, 1), divided: attention(of, state.divisor), even: attention(of, Infinity)};
+  shown = {
+    of,
+    raw: attention(of, 1),
+    divided: attention(of, state.divisor),
+    even: attention(of, Infinity),
+  };
   showControls();
-  const highest = Math.max(...shown.raw.weights.flat().filter((w) => !Number.isNaN(w)), 1e-9);
+  const finite = shown.raw.weights.flat().filter((w) => !Number.isNaN(w));
+  const highest = finite.length > 0 ? Math.max(...finite, Number.MIN_VALUE) : 1;
   for (const name of ["raw", "divided"]) showGrid(grids[name], shown[name], highest);
   element("highest").textContent = fixed(highest, 2);
+  const nan = [shown.raw, shown.divided].flatMap((steps) =>
+    steps.weights.flat().filter(Number.isNaN),
+  ).length;
+  element("off-scale").hidden = nan === 0;
+  element("off-scale").lastChild.textContent = ` ${nan} NaN`;
   grids.divided.figcaption.textContent = `Weights divided by ${divisorText()}`;
-  for (const {table, figcaption} of Object.values(grids)) table.setAttribute("aria-label", figcaption.textContent);
+  for (const {table, figcaption} of Object.values(grids))
+    table.setAttribute("aria-label", figcaption.textContent);
   showSummary();
   for (const name of names) inputs[name].show(of[name]);
   if (tables) {
@@ -321,9 +360,14 @@ function show() {
 
 function showControls() {
   const text = divisorText();
-  if (element("divisor") !== document.activeElement) element("divisor").value = Number(state.divisor.toFixed(2));
-  element("slider").value = most > 1 ? Math.round(200 * Math.log(state.divisor) / Math.log(most)) : 0;
-  element("slider").setAttribute("aria-valuetext", isRoot() ? `${text}, the square root of ${most}` : text);
+  if (element("divisor") !== document.activeElement)
+    element("divisor").value = Number(state.divisor.toFixed(2));
+  element("slider").value =
+    most > 1 ? Math.round((200 * Math.log(state.divisor)) / Math.log(most)) : 0;
+  element("slider").setAttribute(
+    "aria-valuetext",
+    isRoot() ? `${text}, the square root of ${most}` : text,
+  );
   element("batch").value = state.batch;
   element("reset").hidden = state.edits.size === 0;
 }
@@ -334,18 +378,23 @@ function showSummary() {
   for (const name of ["spread", "peak", "entropy", "slope"]) {
     summary[name].forEach((cell, i) => {
       const number = of[i][name];
-      cell.textContent = name === "slope" && number < 0.01 && number > 0 ? number.toExponential(1) : fixed(number, 2);
+      cell.textContent =
+        name === "slope" && number < 0.01 && number > 0
+          ? number.toExponential(1)
+          : fixed(number, 2);
     });
   }
   const [raw, divided, even] = of;
-  const share = (m) => (even.entropy > 0 ? `${fixed(100 * m.entropy / even.entropy, 0)} %` : "all");
-  element("sentence").textContent = state.divisor === 1
-    ? `Without division, the largest weight of a row is ${fixed(raw.peak, 2)} on average, and the rows keep ` +
-      `${share(raw)} of the entropy that even weights have. Move the slider to divide.`
-    : `Divided by ${divisorText()}, the scores spread by ${fixed(divided.spread, 2)} instead of ` +
-      `${fixed(raw.spread, 2)}. The largest weight of a row is ${fixed(divided.peak, 2)} on average instead of ` +
-      `${fixed(raw.peak, 2)}, and the rows keep ${share(divided)} of the entropy that even weights have ` +
-      `instead of ${share(raw)}.`;
+  const two = (number) => fixed(number, 2);
+  const share = (m) => fixed(even.entropy > 0 ? (100 * m.entropy) / even.entropy : 100, 0);
+  element("sentence").textContent =
+    state.divisor === 1
+      ? `Without division, the largest weight of a row is ${two(raw.peak)} on average, and the rows ` +
+        `keep ${share(raw)} % of the entropy that even weights have. Move the slider to divide.`
+      : `Divided by ${divisorText()}, the scores spread by ${two(divided.spread)} instead of ` +
+        `${two(raw.spread)}. The largest weight of a row is ${two(divided.peak)} on average ` +
+        `instead of ${two(raw.peak)}, and the rows keep ${share(divided)} % of the entropy that ` +
+        `even weights have instead of ${share(raw)} %.`;
 }
 
 function select(i, j) {
@@ -360,30 +409,37 @@ function select(i, j) {
   showCell();
 }
 
+// "1·0 + −2.5·2 = ": what a score is the sum of, where that is short enough to read.
+function termsText(query, key) {
+  const short = (number) => String(Number(number.toFixed(3))).replace("-", "−");
+  return query?.length <= 8
+    ? `${query.map((x, i) => `${short(x)}·${short(key[i])}`).join(" + ")} = `
+    : "";
+}
+
 // The numbers of the current cell, in both grids.
 function showCell() {
   const {row, column} = largest(shown.divided.weights, current.i, current.j);
-  const number = (name, step) => fixed(shown[name][step][row][column], 6);
   const {q, k} = shown.of;
-  const terms = q && q[row].length <= 8
-    ? `${q[row].map((x, i) => `${fixedShort(x)}·${fixedShort(k[column][i])}`).join(" + ")} = ` : "";
+  const six = (matrix) => fixed(matrix[row][column], 6);
+  const weightText = ({weights}) =>
+    `weight ${six(weights)}, slope ${fixed(slope(weights[row][column]), 6)}`;
   element("cell").textContent =
-    `Query ${row}, key ${column}: q·k = ${terms}${number("raw", "scores")}\n` +
-    `Without division: weight ${number("raw", "weights")}, slope ${fixed(slope(shown.raw.weights[row][column]), 6)}\n` +
-    `Divided by ${divisorText()}: scaled score ${number("divided", "scaled")}, ` +
-    `weight ${number("divided", "weights")}, slope ${fixed(slope(shown.divided.weights[row][column]), 6)}`;
+    `Query ${row}, key ${column}: q·k = ${termsText(q?.[row], k?.[column])}${six(shown.raw.scores)}\n` +
+    `Without division: ${weightText(shown.raw)}\n` +
+    `Divided by ${divisorText()}: scaled score ${six(shown.divided.scaled)}, ` +
+    weightText(shown.divided);
   if (dense) {
-    for (const [name, grid] of Object.entries(grids)) {
-      grid.cells[current.i][current.j].setAttribute(
-        "aria-label", `query ${row}, key ${column}: ${fixed(shown[name].weights[row][column], 4)}`);
+    for (const [name, {cells}] of Object.entries(grids)) {
+      const weight = fixed(shown[name].weights[row][column], 4);
+      cells[current.i][current.j].ariaLabel = `query ${row}, key ${column}: ${weight}`;
     }
   }
-  for (const [name, linked] of [["q", row], ["k", column], ["v", column]]) {
-    inputs[name]?.rows.forEach((tableRow, i) => tableRow.classList.toggle("linked", i === linked));
+  for (const [name, {rows}] of Object.entries(inputs)) {
+    const linked = name === "q" ? row : column;
+    rows.forEach((tableRow, i) => tableRow.classList.toggle("linked", i === linked));
   }
 }
-
-const fixedShort = (number) => String(Number(number.toFixed(3))).replace("-", "−");
 
 // --- what a person can do -----------------------------------------------------------------------
 
@@ -400,18 +456,24 @@ function start() {
   element("to-most").textContent = most;
   element("slider").disabled = most === 1;
   for (const id of ["matrices", "scores", "outputs"]) element(id).hidden = names.length === 0;
-  element("gradient").style.background = `linear-gradient(to right, ${data.colors.map((c) => `rgb(${c})`)})`;
+  element("off-scale").firstChild.style.background = `rgb(${data.nan_color})`;
+  element("gradient").style.background =
+    `linear-gradient(to right, ${data.colors.map((c) => `rgb(${c})`)})`;
   element("dense-note").hidden = !dense;
-  element("dense-note").textContent = "Rows are queries, columns are keys." +
+  element("dense-note").textContent =
+    "Rows are queries, columns are keys." +
     (each > 1 ? ` Each cell shows the largest of ${each} × ${each} weights.` : "");
   element("batch-choice").hidden = batches === 1;
-  for (let batch = 0; batch < batches; ++batch) add(element("batch"), "option", {value: batch, textContent: batch});
+  for (let batch = 0; batch < batches; ++batch)
+    add(element("batch"), "option", {value: batch, textContent: batch});
   for (const grid of Object.values(grids)) grid.cells[0][0].tabIndex = 0;
 
-  element("slider").addEventListener("input", (event) => change(() => {
-    const position = event.target.valueAsNumber / 200;
-    setDivisor(position === 0.5 ? root : Number((most ** position).toFixed(2)));
-  }));
+  element("slider").addEventListener("input", (event) =>
+    change(() => {
+      const position = event.target.valueAsNumber / 200;
+      setDivisor(position === 0.5 ? root : Number((most ** position).toFixed(2)));
+    }),
+  );
   element("divisor").addEventListener("input", (event) => {
     if (event.target.checkValidity()) change(() => setDivisor(event.target.valueAsNumber));
   });
@@ -419,9 +481,16 @@ function start() {
   element("to-one").addEventListener("click", () => change(() => setDivisor(1)));
   element("to-root").addEventListener("click", () => change(() => setDivisor(root)));
   element("to-most").addEventListener("click", () => change(() => setDivisor(most)));
-  element("batch").addEventListener("change", (event) => change(() => { state.batch = Number(event.target.value); }));
+  element("batch").addEventListener("change", (event) =>
+    change(() => {
+      state.batch = Number(event.target.value);
+    }),
+  );
   element("reset").addEventListener("click", () => change(() => state.edits.clear()));
-  addEventListener("hashchange", () => { readAddress(); show(); });
+  addEventListener("hashchange", () => {
+    readAddress();
+    show();
+  });
   readAddress();
   show();
 }

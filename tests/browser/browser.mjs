@@ -32,7 +32,11 @@ export const desktop = {width: 1280, height: 800};
  * A page with this file in it. `page.faults` lists what it must not do: errors in the console, and
  * requests for anything but itself.
  */
-export async function open(browser, path, {fragment = "", viewport = desktop, colorScheme = "light"} = {}) {
+export async function open(
+  browser,
+  path,
+  {fragment = "", viewport = desktop, colorScheme = "light"} = {},
+) {
   const context = await browser.newContext({viewport, colorScheme});
   const page = await context.newPage();
   const url = pathToFileURL(path).href;
@@ -42,7 +46,8 @@ export async function open(browser, path, {fragment = "", viewport = desktop, co
     if (["error", "warning"].includes(message.type())) page.faults.push(message.text());
   });
   page.on("request", (request) => {
-    if (request.url().split("#")[0] !== url && !request.url().startsWith("data:")) page.faults.push(request.url());
+    if (request.url().split("#")[0] !== url && !request.url().startsWith("data:"))
+      page.faults.push(request.url());
   });
   await page.goto(url + fragment);
   return page;

@@ -13,20 +13,36 @@ const browser = await launch();
 
 // A terminal's text as HTML: script(1) gives the app a terminal, and these are the colours it sets.
 const command = `stty cols 80; ${join(process.env.MINI_APPS, "compare_weights")}`;
-const text = execFileSync("script", ["-qec", command, "/dev/null"],
-  {encoding: "utf8", env: {...process.env, COLORTERM: "truecolor", NO_COLOR: ""}});
-const html = text.replaceAll("\r", "").replaceAll("&", "&amp;").replaceAll("<", "&lt;")
-  .replaceAll(/\x1b\[48;2;(\d+);(\d+);(\d+);38;2;(\d+);(\d+);(\d+)m/g,
-    '<span style="background: rgb($1,$2,$3); color: rgb($4,$5,$6)">')
+const text = execFileSync("script", ["-qec", command, "/dev/null"], {
+  encoding: "utf8",
+  env: {...process.env, COLORTERM: "truecolor", NO_COLOR: ""},
+});
+const html = text
+  .replaceAll("\r", "")
+  .replaceAll("&", "&amp;")
+  .replaceAll("<", "&lt;")
+  .replaceAll(
+    /\x1b\[48;2;(\d+);(\d+);(\d+);38;2;(\d+);(\d+);(\d+)m/g,
+    '<span style="background: rgb($1,$2,$3); color: rgb($4,$5,$6)">',
+  )
   .replaceAll("\x1b[0m", "</span>");
-const terminal = await open(browser, write("terminal.html", `<!DOCTYPE html><meta charset="utf-8">
+const terminal = await open(
+  browser,
+  write(
+    "terminal.html",
+    `<!DOCTYPE html><meta charset="utf-8">
 <pre style="display: inline-block; margin: 0; padding: 16px; color: #e6edf3; background: #14181d; font: 14px/1.25 monospace">
 $ compare_weights
-${html}</pre>`));
+${html}</pre>`,
+  ),
+);
 await terminal.locator("pre").screenshot({path: join(target, "compare_weights.png")});
 
-const page = await open(browser, write("weights.html", run("compare_weights", "--format", "html")),
-  {viewport: {width: 900, height: 780}});
+const page = await open(
+  browser,
+  write("weights.html", run("compare_weights", "--format", "html")),
+  {viewport: {width: 900, height: 780}},
+);
 await page.getByRole("grid").nth(1).locator("tbody tr").nth(3).locator("td").nth(2).hover();
 await page.screenshot({path: join(target, "page.png")});
 await browser.close();

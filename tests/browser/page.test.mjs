@@ -14,7 +14,9 @@ const trace = write("trace.html", run("trace_attention", "--format", "html"));
 const large = write("large.html", run("compare_weights", "--tokens", "70", "--format", "html"));
 
 let browser;
-before(async () => { browser = await launch(); });
+before(async () => {
+  browser = await launch();
+});
 after(() => browser.close());
 
 /** A test of one open page, which must end without faults. */
@@ -29,18 +31,24 @@ function onPage(name, path, options, body) {
 
 function assertClose(actual, expected, tolerance, what) {
   assert.equal(actual.length, expected.length, what);
-  actual.forEach((number, i) => assert.ok(Math.abs(number - expected[i]) <= tolerance,
-    `${what}, number ${i}: got ${number}, expected ${expected[i]}`));
+  actual.forEach((number, i) =>
+    assert.ok(
+      Math.abs(number - expected[i]) <= tolerance,
+      `${what}, number ${i}: got ${number}, expected ${expected[i]}`,
+    ),
+  );
 }
 
 const grid = (page, which) => page.getByRole("grid").nth(which === "raw" ? 0 : 1);
-const cell = (page, which, row, column) => grid(page, which).locator("tbody tr").nth(row).locator("td").nth(column);
+const cell = (page, which, row, column) =>
+  grid(page, which).locator("tbody tr").nth(row).locator("td").nth(column);
 
 async function type(page, divisor) {
   await page.getByLabel("Divide every score by").fill(String(divisor));
 }
 
-const waitForFragment = (page, fragment) => page.waitForFunction((hash) => location.hash === hash, fragment);
+const waitForFragment = (page, fragment) =>
+  page.waitForFunction((hash) => location.hash === hash, fragment);
 const waitForDivisor = (page, text) =>
   page.waitForFunction((value) => document.getElementById("divisor").value === value, text);
 
@@ -48,7 +56,8 @@ const waitForDivisor = (page, text) =>
 async function told(page) {
   const text = (await page.locator("#cell").textContent()).replaceAll("−", "-");
   const [, score, rawWeight, rawSlope, scaled, weight, slope] = text.match(
-    /q·k = (?:.* = )?(\S+)\nWithout division: weight (\S+), slope (\S+)\nDivided by \S+: scaled score (\S+), weight (\S+), slope (\S+)$/);
+    /q·k = (?:.* = )?(\S+)\nWithout division: weight (\S+), slope (\S+)\nDivided by \S+: scaled score (\S+), weight (\S+), slope (\S+)$/,
+  );
   return {score, rawWeight, rawSlope, scaled, weight, slope};
 }
 
@@ -65,47 +74,99 @@ async function readCells(page, size, ...names) {
   return numbers;
 }
 
-for (const [name, path, options] of [["all keys", comparison, []], ["causal", causal, ["--causal"]]]) {
+for (const [name, path, options] of [
+  ["all keys", comparison, []],
+  ["causal", causal, ["--causal"]],
+]) {
   for (const divisor of [1, 2, 3.5, 5.66, 32]) {
-    onPage(`compare_weights, ${name}: the numbers are the library's at divisor ${divisor}`, path, {}, async (page) => {
-      await type(page, divisor);
-      const scale = divisor === 5.66 ? [] : ["--scale", String(1 / divisor)];
-      const expected = runJson("compare_weights", ...options, ...scale);
-      const actual = await readCells(page, 4, "score", "scaled", "weight", "rawWeight", "slope");
-      const scores = expected.scores.flat();
-      assertClose(actual.score, scores, 1e-6, "scores");
-      assertClose(actual.scaled, scores.map((s) => s * expected.scale), 1e-6, "scaled scores");
-      assertClose(actual.weight, expected.scaled_weights.flat(), 1e-6, "weights");
-      assertClose(actual.rawWeight, expected.unscaled_weights.flat(), 1e-6, "weights without division");
-      assertClose(actual.slope, expected.scaled_weights.flat().map((w) => w * (1 - w)), 1e-6, "slopes");
+    onPage(
+      `compare_weights, ${name}: the numbers are the library's at divisor ${divisor}`,
+      path,
+      {},
+      async (page) => {
+        await type(page, divisor);
+        const scale = divisor === 5.66 ? [] : ["--scale", String(1 / divisor)];
+        const expected = runJson("compare_weights", ...options, ...scale);
+        const actual = await readCells(page, 4, "score", "scaled", "weight", "rawWeight", "slope");
+        const scores = expected.scores.flat();
+        assertClose(actual.score, scores, 1e-6, "scores");
+        assertClose(
+          actual.scaled,
+          scores.map((s) => s * expected.scale),
+          1e-6,
+          "scaled scores",
+        );
+        assertClose(actual.weight, expected.scaled_weights.flat(), 1e-6, "weights");
+        assertClose(
+          actual.rawWeight,
+          expected.unscaled_weights.flat(),
+          1e-6,
+          "weights without division",
+        );
+        assertClose(
+          actual.slope,
+          expected.scaled_weights.flat().map((w) => w * (1 - w)),
+          1e-6,
+          "slopes",
+        );
 
-      const ofRows = await page.evaluate("[shown.divided.weights.map(peak), shown.divided.weights.map(entropy)]");
-      assertClose(ofRows[0], expected.scaled_peaks, 1e-6, "peaks");
-      assertClose(ofRows[1], expected.scaled_entropies, 1e-6, "entropies");
-      const summary = await page.evaluate('["raw", "divided", "even"].map((of) => measures(shown[of], shown.of.mask))');
-      assertClose(summary.map((m) => m.slope), ["unscaled", "scaled", "even"].map((of) => expected[`${of}_median_slope`]),
-        1e-6, "median slopes");
-      assertClose(summary.slice(0, 2).map((m) => m.entropy),
-        [expected.unscaled_mean_entropy, expected.scaled_mean_entropy], 1e-6, "mean entropies");
-      assertClose([summary[1].spread], [expected.scores_spread * expected.scale], 1e-6, "spread");
-    });
+        const ofRows = await page.evaluate(
+          "[shown.divided.weights.map(peak), shown.divided.weights.map(entropy)]",
+        );
+        assertClose(ofRows[0], expected.scaled_peaks, 1e-6, "peaks");
+        assertClose(ofRows[1], expected.scaled_entropies, 1e-6, "entropies");
+        const summary = await page.evaluate(
+          '["raw", "divided", "even"].map((of) => measures(shown[of], shown.of.mask))',
+        );
+        assertClose(
+          summary.map((m) => m.slope),
+          ["unscaled", "scaled", "even"].map((of) => expected[`${of}_median_slope`]),
+          1e-6,
+          "median slopes",
+        );
+        assertClose(
+          summary.slice(0, 2).map((m) => m.entropy),
+          [expected.unscaled_mean_entropy, expected.scaled_mean_entropy],
+          1e-6,
+          "mean entropies",
+        );
+        assertClose([summary[1].spread], [expected.scores_spread * expected.scale], 1e-6, "spread");
+      },
+    );
   }
 }
 
 for (const divisor of [1, 1.5, 2, 3, 4]) {
-  onPage(`trace_attention: every step is the library's at divisor ${divisor}`, trace, {}, async (page) => {
-    await type(page, divisor);
-    const expected = runJson("trace_attention", "--scale", String(1 / divisor));
-    const steps = await page.locator("#scores table, #outputs table").evaluateAll((tables) => tables.map((table) =>
-      [...table.rows].map((row) => [...row.cells].map((cell) => Number(cell.textContent.replace("−", "-"))))));
-    for (const [i, name] of ["scores", "scaled_scores", "output"].entries()) {
-      assertClose(steps[i].flat(), expected[name].flat(2), 5.1e-5, name);  // four decimals are shown
-    }
-    const exact = await page.evaluate("shown.divided");
-    for (const [name, key] of [["scores", "scores"], ["scaled", "scaled_scores"], ["weights", "weights"], ["output", "output"]]) {
-      assertClose(exact[name].flat(), expected[key].flat(2), 1e-6, name);
-    }
-  });
+  onPage(
+    `trace_attention: every step is the library's at divisor ${divisor}`,
+    trace,
+    {},
+    async (page) => {
+      await type(page, divisor);
+      const expected = runJson("trace_attention", "--scale", String(1 / divisor));
+      const steps = await page
+        .locator("#scores table, #outputs table")
+        .evaluateAll((tables) =>
+          tables.map((table) =>
+            [...table.rows].map((row) =>
+              [...row.cells].map((cell) => Number(cell.textContent.replace("−", "-"))),
+            ),
+          ),
+        );
+      for (const [i, name] of ["scores", "scaled_scores", "output"].entries()) {
+        assertClose(steps[i].flat(), expected[name].flat(2), 5.1e-5, name); // four decimals are shown
+      }
+      const exact = await page.evaluate("shown.divided");
+      for (const [name, key] of [
+        ["scores", "scores"],
+        ["scaled", "scaled_scores"],
+        ["weights", "weights"],
+        ["output", "output"],
+      ]) {
+        assertClose(exact[name].flat(), expected[key].flat(2), 1e-6, name);
+      }
+    },
+  );
 }
 
 onPage("the slider moves the divisor, by mouse and by keyboard", comparison, {}, async (page) => {
@@ -129,7 +190,10 @@ onPage("the slider moves the divisor, by mouse and by keyboard", comparison, {},
   await page.mouse.click(box.x + box.width / 2, box.y + box.height / 2);
   assert.equal(await divisor.inputValue(), "5.66");
   const mark = await page.getByRole("button", {name: "√32 = 5.66"}).boundingBox();
-  assert.ok(Math.abs(mark.x + mark.width / 2 - box.x - box.width / 2) < 2, "the mark is below the middle");
+  assert.ok(
+    Math.abs(mark.x + mark.width / 2 - box.x - box.width / 2) < 2,
+    "the mark is below the middle",
+  );
   await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
   await page.mouse.down();
   await page.mouse.move(box.x + box.width - 2, box.y + box.height / 2, {steps: 5});
@@ -141,14 +205,17 @@ onPage("the slider moves the divisor, by mouse and by keyboard", comparison, {},
   assert.match(await page.locator("#sentence").textContent(), /^Without division/);
   await page.getByRole("button", {name: "√32 = 5.66"}).click();
   assert.equal(await divisor.inputValue(), "5.66");
-  assert.match(await page.locator("#sentence").textContent(),
-    /^Divided by 5\.66, the scores spread by 0\.27 instead of 1\.51\./);
+  assert.match(
+    await page.locator("#sentence").textContent(),
+    /^Divided by 5\.66, the scores spread by 0\.27 instead of 1\.51\./,
+  );
 });
 
 onPage("the colours of both grids mean the same weights", comparison, {}, async (page) => {
-  const color = (which, row, column) => cell(page, which, row, column).evaluate((td) => td.style.backgroundColor);
+  const color = (which, row, column) =>
+    cell(page, which, row, column).evaluate((td) => td.style.backgroundColor);
   await type(page, 1);
-  assert.equal(await color("raw", 2, 3), "rgb(253, 231, 37)");  // the largest weight, 0.52
+  assert.equal(await color("raw", 2, 3), "rgb(253, 231, 37)"); // the largest weight, 0.52
   for (let column = 0; column < 4; ++column) {
     assert.equal(await color("divided", 1, column), await color("raw", 1, column));
   }
@@ -167,8 +234,17 @@ onPage("the divisor stands in the address", comparison, {fragment: "#divisor=3"}
   await waitForFragment(page, "#divisor=5.66");
   await page.evaluate('location.hash = "divisor=2"');
   await waitForDivisor(page, "2");
-  for (const [written, read] of [["99", "32"], ["0.5", "1"], ["-3", "1"], ["x", "5.66"], ["", "5.66"], ["NaN", "5.66"]]) {
-    await page.evaluate((hash) => { location.hash = hash; }, `divisor=${written}`);
+  for (const [written, read] of [
+    ["99", "32"],
+    ["0.5", "1"],
+    ["-3", "1"],
+    ["x", "5.66"],
+    ["", "5.66"],
+    ["NaN", "5.66"],
+  ]) {
+    await page.evaluate((hash) => {
+      location.hash = hash;
+    }, `divisor=${written}`);
     await waitForDivisor(page, read);
   }
 });
@@ -185,14 +261,16 @@ onPage("a divisor that is none changes nothing", comparison, {}, async (page) =>
 });
 
 onPage("cells are reached by keyboard, one stop a grid", comparison, {}, async (page) => {
-  const focused = () => page.evaluate(`(() => {
+  const focused = () =>
+    page.evaluate(`(() => {
     const cell = document.activeElement, row = cell.closest("tr");
     return [cell.closest("table").getAttribute("aria-label"), row.rowIndex - 1, cell.cellIndex - 1];
   })()`);
   await page.getByRole("button", {name: "32", exact: true}).focus();
   await page.keyboard.press("Tab");
   assert.deepEqual(await focused(), ["Weights without division", 0, 0]);
-  for (const key of ["ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "End", "ArrowUp"]) await page.keyboard.press(key);
+  for (const key of ["ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "End", "ArrowUp"])
+    await page.keyboard.press(key);
   assert.deepEqual(await focused(), ["Weights without division", 1, 3]);
   assert.match(await page.locator("#cell").textContent(), /^Query 1, key 3: q·k = −0\.620302\n/);
   for (const which of ["raw", "divided"]) {
@@ -209,8 +287,16 @@ onPage("cells are reached by keyboard, one stop a grid", comparison, {}, async (
 onPage("pointing at a cell tells its numbers", comparison, {}, async (page) => {
   await cell(page, "raw", 3, 2).hover();
   const numbers = await told(page);
-  const expected = {score: 1.602485, rawWeight: 0.497334, rawSlope: 0.249993, scaled: 0.283282, weight: 0.297662, slope: 0.209059};
-  for (const [name, number] of Object.entries(expected)) assertClose([Number(numbers[name])], [number], 5e-6, name);
+  const expected = {
+    score: 1.602485,
+    rawWeight: 0.497334,
+    rawSlope: 0.249993,
+    scaled: 0.283282,
+    weight: 0.297662,
+    slope: 0.209059,
+  };
+  for (const [name, number] of Object.entries(expected))
+    assertClose([Number(numbers[name])], [number], 5e-6, name);
   assert.equal(await page.locator(".selected").count(), 2);
 });
 
@@ -222,18 +308,31 @@ onPage("an edited entry moves every step", trace, {}, async (page) => {
   const input = write("edited.json", JSON.stringify({q: matrices.q, k: matrices.k, v: matrices.v}));
   const expected = runJson("trace_attention", "--input", input);
   const shown = await page.evaluate("shown.divided");
-  for (const [name, key] of [["scores", "scores"], ["scaled", "scaled_scores"], ["weights", "weights"], ["output", "output"]]) {
+  for (const [name, key] of [
+    ["scores", "scores"],
+    ["scaled", "scaled_scores"],
+    ["weights", "weights"],
+    ["output", "output"],
+  ]) {
     assertClose(shown[name].flat(), expected[key].flat(2), 1e-6, name);
   }
   await cell(page, "divided", 0, 1).hover();
-  assert.match(await page.locator("#cell").textContent(), /q·k = 1·0 \+ −2\.5·2 \+ 1·0 \+ 0·1 = −5\.000000\n/);
+  assert.match(
+    await page.locator("#cell").textContent(),
+    /q·k = 1·0 \+ −2\.5·2 \+ 1·0 \+ 0·1 = −5\.000000\n/,
+  );
   await waitForFragment(page, "#divisor=2&q.0.0.1=-2.5");
   await page.reload();
   assert.equal(await entry.inputValue(), "-2.5");
 
   await entry.fill("");
   assert.equal(await entry.evaluate((field) => field.checkValidity()), false);
-  assertClose((await page.evaluate("shown.divided.scores")).flat(), expected.scores.flat(2), 1e-6, "scores");
+  assertClose(
+    (await page.evaluate("shown.divided.scores")).flat(),
+    expected.scores.flat(2),
+    1e-6,
+    "scores",
+  );
   await entry.blur();
   assert.equal(await entry.inputValue(), "-2.5");
   await page.getByRole("button", {name: "Undo all edits"}).click();
@@ -241,11 +340,61 @@ onPage("an edited entry moves every step", trace, {}, async (page) => {
   await waitForFragment(page, "#divisor=2");
 });
 
+onPage(
+  "weights that are no numbers are red, and counted",
+  trace,
+  {fragment: "#divisor=2&q.0.0.0=1e308&k.0.0.0=10"},
+  async (page) => {
+    assert.equal(await cell(page, "divided", 0, 1).textContent(), "NaN");
+    const color = (row) => cell(page, "divided", row, 1).evaluate((td) => td.style.backgroundColor);
+    assert.equal(await color(0), "rgb(214, 39, 40)");
+    assert.notEqual(await color(1), "rgb(214, 39, 40)");
+    assert.equal(await page.locator("#off-scale").innerText(), " 6 NaN");
+    await page.getByRole("button", {name: "Undo all edits"}).click();
+    assert.equal(await page.locator("#off-scale").isVisible(), false);
+  },
+);
+
 test("masks and batches are the library's", async () => {
-  const input = write("batches.json", JSON.stringify({
-    q: [[[1, 0], [0, 1]], [[2, 1], [1, 3]]], k: [[[1, 0], [0, 1]], [[1, 1], [0, 2]]], v: [[[1], [3]], [[5], [7]]],
-    mask: [[[0.5, "-inf"], [0, -1]], [["-inf", "-inf"], [0, 0]]],
-  }));
+  const input = write(
+    "batches.json",
+    JSON.stringify({
+      q: [
+        [
+          [1, 0],
+          [0, 1],
+        ],
+        [
+          [2, 1],
+          [1, 3],
+        ],
+      ],
+      k: [
+        [
+          [1, 0],
+          [0, 1],
+        ],
+        [
+          [1, 1],
+          [0, 2],
+        ],
+      ],
+      v: [
+        [[1], [3]],
+        [[5], [7]],
+      ],
+      mask: [
+        [
+          [0.5, "-inf"],
+          [0, -1],
+        ],
+        [
+          ["-inf", "-inf"],
+          [0, 0],
+        ],
+      ],
+    }),
+  );
   const path = write("batches.html", run("trace_attention", "--input", input, "--format", "html"));
   const expected = runJson("trace_attention", "--input", input);
   const page = await open(browser, path);
@@ -263,27 +412,50 @@ test("masks and batches are the library's", async () => {
 });
 
 onPage("many tokens are binned, and the page says so", large, {}, async (page) => {
-  assert.equal(await page.locator("#dense-note").textContent(),
-    "Rows are queries, columns are keys. Each cell shows the largest of 2 × 2 weights.");
+  assert.equal(
+    await page.locator("#dense-note").textContent(),
+    "Rows are queries, columns are keys. Each cell shows the largest of 2 × 2 weights.",
+  );
   assert.equal(await page.locator("tbody td[tabindex]").count(), 2 * 35 * 35);
   const expected = runJson("compare_weights", "--tokens", "70").scaled_weights;
   await cell(page, "divided", 3, 4).focus();
   const largest = Math.max(...[6, 7].flatMap((i) => [8, 9].map((j) => expected[i][j])));
   assertClose([Number((await told(page)).weight)], [largest], 1e-6, "the largest weight");
-  assert.match(await cell(page, "divided", 3, 4).getAttribute("aria-label"), /^query [67], key [89]: 0\.\d{4}$/);
+  assert.match(
+    await cell(page, "divided", 3, 4).getAttribute("aria-label"),
+    /^query [67], key [89]: 0\.\d{4}$/,
+  );
 });
 
-for (const [name, path] of [["compare_weights", comparison], ["trace_attention", trace], ["many tokens", large]]) {
-  for (const [size, viewport] of [["phone", phone], ["desktop", desktop]]) {
+for (const [name, path] of [
+  ["compare_weights", comparison],
+  ["trace_attention", trace],
+  ["many tokens", large],
+]) {
+  for (const [size, viewport] of [
+    ["phone", phone],
+    ["desktop", desktop],
+  ]) {
     for (const colorScheme of ["light", "dark"]) {
-      onPage(`${name} on a ${size}, ${colorScheme}: no serious fault, nothing cut off`, path, {viewport, colorScheme}, async (page) => {
-        assert.ok(await page.evaluate("document.documentElement.scrollWidth") <= viewport.width, "it scrolls sideways");
-        await cell(page, "divided", 0, 1).focus();
-        await page.evaluate(axe);
-        const {violations} = await page.evaluate("axe.run()");
-        const serious = violations.filter(({impact}) => ["serious", "critical"].includes(impact));
-        assert.deepEqual(serious.map(({id, nodes}) => [id, nodes.map(({html}) => html)]), []);
-      });
+      onPage(
+        `${name} on a ${size}, ${colorScheme}: no serious fault, nothing cut off`,
+        path,
+        {viewport, colorScheme},
+        async (page) => {
+          assert.ok(
+            (await page.evaluate("document.documentElement.scrollWidth")) <= viewport.width,
+            "it scrolls sideways",
+          );
+          await cell(page, "divided", 0, 1).focus();
+          await page.evaluate(axe);
+          const {violations} = await page.evaluate("axe.run()");
+          const serious = violations.filter(({impact}) => ["serious", "critical"].includes(impact));
+          assert.deepEqual(
+            serious.map(({id, nodes}) => [id, nodes.map(({html}) => html)]),
+            [],
+          );
+        },
+      );
     }
   }
 }
@@ -294,7 +466,12 @@ test("the page is valid HTML, before its script runs and after", async () => {
     const page = await open(browser, path);
     for (const html of [readFileSync(path, "utf8"), await page.content()]) {
       const {results} = await validator.validateString(html);
-      assert.deepEqual(results.flatMap(({messages}) => messages.map((m) => `${m.line}: ${m.ruleId}: ${m.message}`)), []);
+      assert.deepEqual(
+        results.flatMap(({messages}) =>
+          messages.map((m) => `${m.line}: ${m.ruleId}: ${m.message}`),
+        ),
+        [],
+      );
     }
     await page.context().close();
   }

@@ -9,18 +9,24 @@ import {fileURLToPath} from "node:url";
 import {launch, open, run, write} from "./browser.mjs";
 
 const fixtures = fileURLToPath(new URL("../fixtures", import.meta.url));
-const pictures = readdirSync(fixtures).filter((name) => name.endsWith(".svg"))
+const pictures = readdirSync(fixtures)
+  .filter((name) => name.endsWith(".svg"))
   .map((name) => [name, write(name, readFileSync(join(fixtures, name)))]);
 for (const [app, ...options] of [
-  ["compare_weights"], ["compare_weights", "--tokens", "40"], ["softmax_saturation"],
-  ["softmax_saturation", "--scores", "1,2,3,4,5,6,7,8,9"], ["sweep_head_size", "--rows", "100"],
+  ["compare_weights"],
+  ["compare_weights", "--tokens", "40"],
+  ["softmax_saturation"],
+  ["softmax_saturation", "--scores", "1,2,3,4,5,6,7,8,9"],
+  ["sweep_head_size", "--rows", "100"],
 ]) {
   const name = [app, ...options].join(" ");
   pictures.push([name, write(`${name}.svg`, run(app, ...options, "--format", "svg"))]);
 }
 
 let browser;
-before(async () => { browser = await launch(); });
+before(async () => {
+  browser = await launch();
+});
 after(() => browser.close());
 
 test("there are fixtures", () => assert.ok(pictures.length > 8));
@@ -37,11 +43,17 @@ for (const [name, path] of pictures) {
       const {left, top, right, bottom} = text.getBoundingClientRect();
       return {text: text.textContent, left, top: top + 3, right, bottom: bottom - 3};
     })`);
-    const [width, height] = await page.evaluate(`["width", "height"].map((side) => document.documentElement[side].baseVal.value)`);
+    const [width, height] = await page.evaluate(
+      `["width", "height"].map((side) => document.documentElement[side].baseVal.value)`,
+    );
     for (const [i, a] of texts.entries()) {
-      assert.ok(a.left >= 0 && a.top >= 0 && a.right <= width && a.bottom <= height, `'${a.text}' is cut off`);
+      assert.ok(
+        a.left >= 0 && a.top >= 0 && a.right <= width && a.bottom <= height,
+        `'${a.text}' is cut off`,
+      );
       for (const b of texts.slice(0, i)) {
-        const apart = a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+        const apart =
+          a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
         assert.ok(apart, `'${a.text}' lies upon '${b.text}'`);
       }
     }
