@@ -222,11 +222,11 @@ TEST_CASE("train_gpt follows its schedule", "[train_gpt]") {
   const TinyFolder folder;
   const auto rates = [&](const std::string& name, const std::string& options) {
     REQUIRE(run(folder.train(name, options)).status == 0);
-    std::vector<double> rates;
+    std::vector<double> of_steps;
     for (const json& line : folder.metrics(name)) {
-      rates.push_back(line["learning_rate"].get<double>());
+      of_steps.push_back(line["learning_rate"].get<double>());
     }
-    return torch::tensor(rates, at::kDouble);
+    return torch::tensor(of_steps, at::kDouble);
   };
   CHECK_THAT(rates("cosine",
                    "--steps 12 --learning-rate 1 --min-learning-rate 0.1 --warmup-steps 4 "
