@@ -343,21 +343,34 @@ TEST_CASE("generation works in other dtypes", "[generate]") {
 }
 
 TEST_CASE("a model whose logits are not numbers is an error", "[generate]") {
-  for (const double value : {NAN, INFINITY}) {
-    GPT model = small_model();
+  const auto refused = [](double value, int64_t id) {
+    GPT model = fixed_model({0.25, 0.25, 0.25, 0.25});
     {
       const at::NoGradGuard no_grad;
-      model->transformer->ln_f->weight[0] = value;
+      model->transformer->wte->weight[id][0] = value;  // the logit of that token
     }
     for (const double temperature : {0.0, 1.0}) {
-      CHECK_THROWS_WITH(
-          generate(model, at::zeros({1, 2}, at::kLong),
-                   {.new_tokens = 1, .temperature = temperature}),
-          ContainsSubstring(
-              "generate: expected finite logits, got NaN or infinity from the model"));
+      INFO("logit of token " << id << ": " << value << ", temperature " << temperature);
+      CHECK_THROWS_WITH(generate(model, at::full({1, 2}, 1, at::kLong),
+                                 {.new_tokens = 1, .temperature = temperature}),
+                        ContainsSubstring("generate: expected finite logits, got NaN or infinity"));
     }
     CHECK(all_training(model, true));
+  };
+  refused(NAN, 0);
+  refused(NAN, 3);
+  refused(NAN, 1);  // the token of the prompt: every logit is NaN
+  refused(INFINITY, 2);
+}
+
+TEST_CASE("large logits are as good as small ones", "[generate]") {
+  GPT model = fixed_model({0.5, 0.3, 0.2});
+  {
+    const at::NoGradGuard no_grad;
+    model->transformer->wte->weight.select(1, 0).add_(2000);
   }
+  check_shares(shares(model, {}), {0.5, 0.3, 0.2});
+  check_shares(shares(model, {.top_k = 2}), {0.625, 0.375, 0});
 }
 
 TEST_CASE("generation refuses arguments that cannot be", "[generate]") {

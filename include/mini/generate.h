@@ -60,7 +60,7 @@ struct GenerateOptions {
 /// exception. A model in evaluation mode is only read, so threads may share it. No gradients.
 ///
 /// Throws c10::Error for options out of range, and for tokens that are no (B, T) int64 with T above
-/// 0 or hold an id outside [0, V), before any work; and for logits that are NaN or infinite.
+/// 0 or hold an id outside [0, V), before any work; and for logits that are NaN or +infinity.
 MINI_API at::Tensor generate(GPT& model, const at::Tensor& tokens, const GenerateOptions& options,
                              const std::function<void(const at::Tensor& next)>& on_token = {});
 
