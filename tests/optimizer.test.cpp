@@ -291,6 +291,16 @@ TEST_CASE("with its state an optimizer goes on bit for bit, without it does not"
                         uninterrupted->named_parameters()["0.weight"]));
 }
 
+TEST_CASE("a state from before the first step makes the optimizer forget its own", "[optimizer]") {
+  auto net = model(2);
+  mini::AdamW optimizer(decay_groups(*net, AdamWOptions(0.05)));
+  const Tensors fresh = copy_of(optimizer_state_dict(optimizer, *net));
+  train(net, optimizer, 0, 2);
+  load_optimizer_state_dict(optimizer, *net, fresh);
+  CHECK(optimizer.state().empty());
+  CHECK(optimizer_state_dict(optimizer, *net)["0.weight.step"].item<int64_t>() == 0);
+}
+
 TEST_CASE("a loaded state is a copy", "[optimizer]") {
   auto net = model(2);
   mini::AdamW optimizer(decay_groups(*net, AdamWOptions(0.05)));
