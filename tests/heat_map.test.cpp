@@ -93,7 +93,7 @@ TEST_CASE("heat maps are drawn as they were looked at", "[heat_map]") {
   check("heat_map_lesson.svg", heat_map_svg(lesson(), {.low = 0}));
   check("heat_map_awkward.svg", heat_map_svg(awkward()));
   const auto waves = [](int64_t rows, int64_t columns) {
-    return at::arange(1.0, rows + 1.0).outer(at::arange(1.0, columns + 1.0)).mul(0.05).sin();
+    return at::arange(1, rows + 1).outer(at::arange(1, columns + 1)).mul(0.05).sin();
   };
   check("heat_map_blocks.txt", colored({.values = waves(40, 60)}, {}, 60));
   check("heat_map_blocks.svg", heat_map_svg({.values = waves(18, 24)}));
