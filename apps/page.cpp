@@ -3,11 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "app.h"
 #include "color_scale.h"
-#include "page_source.h"
 
 namespace mini {
+
+std::string_view page_source();  // apps/page/, made into one text at build time
+
 namespace {
 
 constexpr size_t kMostBytes = 300'000;
@@ -30,7 +34,7 @@ std::string page(Json data) {
   data["nan_color"] = channels(kNanColor);
   std::string json = data.dump();
   replace(json, "<", "\\u003c");  // so that no text in it ends the element that holds it
-  std::string html(kPageSource);
+  std::string html(page_source());
   replace(html, kPageData, json);
   if (html.size() > kMostBytes) {
     throw UsageError(

@@ -1,5 +1,5 @@
 # The page as one string: its style and its script in place of the links to them.
-#   cmake -DPAGE=page.html -DOUTPUT=page_source.h -P embed.cmake
+#   cmake -DPAGE=page.html -DOUTPUT=page_source.cpp -P embed.cmake
 cmake_minimum_required(VERSION 3.25)
 
 cmake_path(GET PAGE PARENT_PATH folder)
@@ -17,12 +17,11 @@ endfunction()
 replace_once("<link rel=\"stylesheet\" href=\"page.css\">" "<style>\n${css}</style>")
 replace_once("<script src=\"page.js\"></script>" "<script>\n${js}</script>")
 
-file(WRITE "${OUTPUT}" "// Made of ${PAGE} at build time.
-#pragma once
-
-#include <string_view>
+file(WRITE "${OUTPUT}" "#include <string_view>
 
 namespace mini {
-inline constexpr std::string_view kPageSource = R\"page(${html})page\";
-}
+
+std::string_view page_source() { return R\"page(${html})page\"; }
+
+}  // namespace mini
 ")
