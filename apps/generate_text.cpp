@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Text from a trained GPT, character by character as it comes.
+// Text from a GPT, character by character as it comes.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -94,11 +94,15 @@ void generate_text(Options options) {
 
   CharacterStream stream;
   const std::string beginning = trained.tokenizer.decode(prompt);  // also checks the ids
+  std::string_view separator;
   if (options.prompt_given || !options.prompt_tokens.empty()) {
     stream.write(beginning);
+    separator = trained.tokenizer.separator();
   }
-  mini::generate(trained.model, prompt, options.generate,
-                 [&](const at::Tensor& next) { stream.write(trained.tokenizer.decode(next)); });
+  mini::generate(trained.model, prompt, options.generate, [&](const at::Tensor& next) {
+    stream.write(std::string(separator) + trained.tokenizer.decode(next));
+    separator = trained.tokenizer.separator();
+  });
   stream.finish();
 }
 
@@ -107,14 +111,15 @@ void generate_text(Options options) {
 int main(int argc, char** argv) {
   Options options;
   mini::GenerateOptions& generate = options.generate;
-  mini::CommandLine app("generate_text", "Writes text with a GPT that train_gpt has trained.");
+  mini::CommandLine app("generate_text", "Writes text with a GPT.");
   app.add_option(
          "--model", options.model,
-         "Folder of a run, for its best checkpoint (the last while there is no best), or of "
-         "a checkpoint in it")
+         "Folder of a run, for its best checkpoint (the last while there is no best), of a "
+         "checkpoint in it, or of a GPT-2 (config.json, model.safetensors), whose text is token "
+         "ids: '1 2 3'")
       ->required()
       ->check(mini::file_name())
-      ->type_name("RUN");
+      ->type_name("MODEL");
   app.add_option("--prompt", options.prompt, "Text to go on from (a new line)");
   app.add_option("--prompt-tokens", options.prompt_tokens, "The same as token ids: 1,2,3")
       ->transform(mini::whole_number())

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "atomic_folder.h"
+#include "mini/pretrained.h"
 #include "mini/safetensors.h"
 #include "mini/state_dict.h"
 
@@ -43,6 +44,11 @@ RunConfig from_json(const Json& json) {
   return config;
 }
 
+// A run has a config.json too.
+bool is_gpt2(const fs::path& path) {
+  return fs::exists(path / kConfigFile) && read_json(path / kConfigFile).contains("model_type");
+}
+
 // The checkpoint that `path` means, itself or in the run that it is.
 fs::path find_checkpoint(const fs::path& path) {
   if (!fs::exists(path / kConfigFile)) {
@@ -70,16 +76,24 @@ GPT make_gpt(const RunConfig& config, int64_t vocab_size) {
                  .n_embd(config.n_embd)
                  .dropout(config.dropout)
                  .bias(config.bias)
+                 .gelu_approximate(config.gelu_approximate)
                  .seed(config.seed));
 }
 
 TrainedModel load_trained_model(const fs::path& path) {
-  const fs::path checkpoint = find_checkpoint(path);
-  if (!fs::exists(checkpoint / kModelFile)) {
-    throw std::runtime_error(fmt::format(
-        "'{}' is neither a run of train_gpt with a checkpoint nor one of those", path.string()));
+  if (is_gpt2(path)) {
+    GPT model = load_gpt2(path);
+    model->eval();
+    return {model, Tokenizer::ids(model->options.vocab_size())};
   }
+  const fs::path checkpoint = find_checkpoint(path);
   const fs::path run = checkpoint.parent_path();
+  if (!fs::exists(checkpoint / kModelFile) || !fs::exists(run / kConfigFile)) {
+    throw std::runtime_error(
+        fmt::format("'{}' is neither a run of train_gpt with a checkpoint, nor one of those, nor a "
+                    "GPT-2 with its config.json",
+                    path.string()));
+  }
   const auto tokenizer = Tokenizer::load(run / kTokenizerFile);
   GPT model = make_gpt(read_config(run), tokenizer.vocab_size());
   load_state_dict(*model, load_safetensors(checkpoint / kModelFile).tensors);

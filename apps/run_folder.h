@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The folder of a training run: how it was configured, and the model that came out.
+// The folder of a training run: how it was configured, and the model that came out. Models from
+// elsewhere are loaded alike.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,9 @@ constexpr const char* kMetricsFile = "metrics.jsonl";
 
 /// Whatever decides how a run goes; `config.json` has each by its name, and `train_gpt` an option.
 struct RunConfig {
-  std::string data;  // an absolute path
-  std::string tokenizer = "characters";
+  std::string data;                      // an absolute path
+  std::string init_from;                 // an absolute path, or none
+  std::string tokenizer = "characters";  // or "bytes", or "model" for that of init_from
   int64_t block_size = 64;
   int64_t batch_size = 32;
   int64_t n_layer = 4;
@@ -29,6 +31,7 @@ struct RunConfig {
   int64_t n_embd = 128;
   double dropout = 0.0;
   bool bias = false;
+  std::string gelu_approximate = "none";
   int64_t steps = 2000;
   double learning_rate = 1e-3;
   double min_learning_rate = 1e-4;
@@ -48,6 +51,7 @@ struct RunConfig {
 template <typename Config, typename Visit>
 void for_each_setting(Config& config, const Visit& visit) {
   visit("data", config.data);
+  visit("init_from", config.init_from);
   visit("tokenizer", config.tokenizer);
   visit("block_size", config.block_size);
   visit("batch_size", config.batch_size);
@@ -56,6 +60,7 @@ void for_each_setting(Config& config, const Visit& visit) {
   visit("n_embd", config.n_embd);
   visit("dropout", config.dropout);
   visit("bias", config.bias);
+  visit("gelu_approximate", config.gelu_approximate);
   visit("steps", config.steps);
   visit("learning_rate", config.learning_rate);
   visit("min_learning_rate", config.min_learning_rate);
@@ -85,8 +90,9 @@ struct TrainedModel {
   Tokenizer tokenizer;
 };
 
-/// The model of a run's best checkpoint, or of its last one while there is no best; or of the
-/// checkpoint in a run that `path` names. In evaluation mode.
+/// The model of a run's best checkpoint, or of its last one while there is no best; of the
+/// checkpoint in a run that `path` names; or of the GPT-2 directory that it names, whose text is
+/// token ids. In evaluation mode.
 /// Throws std::runtime_error or c10::Error, with the path, if there is none.
 TrainedModel load_trained_model(const std::filesystem::path& path);
 

@@ -122,11 +122,12 @@ std::string greeting(const Training& t) {
   for (const at::Tensor& parameter : t.model->parameters()) {
     numbers += parameter.numel();
   }
+  const std::string start =
+      t.config.init_from.empty() ? "the start" : fmt::format("'{}'", t.config.init_from);
   return fmt::format(
-      "{:.2f} million parameters; {} tokens to train on, {} to validate, vocabulary of {}; {}",
+      "{:.2f} million parameters; {} tokens to train on, {} to validate, vocabulary of {}; from {}",
       1e-6 * static_cast<double>(numbers), t.tokens.train.size(0), t.tokens.validation.size(0),
-      t.tokenizer.vocab_size(),
-      t.state.step == 0 ? "from the start" : fmt::format("from step {}", t.state.step));
+      t.tokenizer.vocab_size(), t.state.step == 0 ? start : fmt::format("step {}", t.state.step));
 }
 
 // Trains until the last step, or until somebody asks to stop.
@@ -189,24 +190,48 @@ std::string option_name(std::string setting) {
   return "--" + setting;
 }
 
-// The configuration of the run that is to go on; an option that says something else is an error.
-RunConfig resumed_config(const std::string& run, const RunConfig& given, const CLI::App& app) {
-  RunConfig config = mini::read_config(run);
-  const Json saved = mini::to_json(config);
+// Throws if an option says something else than the configuration that `path` has.
+void check_options(const std::string& path, const RunConfig& config, const RunConfig& given,
+                   const CLI::App& app) {
+  const Json there = mini::to_json(config);
   std::vector<std::string> contradictions;
   mini::for_each_setting(given, [&](const std::string& name, const auto& value) {
     const bool said = app.count(option_name(name)) > 0 && name != "threads";
-    if (said && Json(value) != saved[name]) {
+    if (said && Json(value) != there[name]) {
       contradictions.push_back(fmt::format("{} is {} there, {} here", option_name(name),
-                                           saved[name].dump(), Json(value).dump()));
+                                           there[name].dump(), Json(value).dump()));
     }
   });
   if (!contradictions.empty()) {
     throw std::runtime_error(
-        fmt::format("'{}' has another configuration: {}", run, fmt::join(contradictions, "; ")));
+        fmt::format("'{}' has another configuration: {}", path, fmt::join(contradictions, "; ")));
   }
+}
+
+// The configuration of the run that is to go on.
+RunConfig resumed_config(const std::string& run, const RunConfig& given, const CLI::App& app) {
+  RunConfig config = mini::read_config(run);
+  check_options(run, config, given, app);
   if (app.count("--threads") > 0) {
     config.threads = given.threads;
+  }
+  return config;
+}
+
+// The given configuration, with what the model to begin with decides.
+RunConfig config_with(const mini::GPTOptions& model, const RunConfig& given, const CLI::App& app) {
+  RunConfig config = given;
+  config.n_layer = model.n_layer();
+  config.n_head = model.n_head();
+  config.n_embd = model.n_embd();
+  config.bias = model.bias();
+  config.gelu_approximate = model.gelu_approximate();
+  if (app.count("--block-size") == 0 || given.block_size > model.block_size()) {
+    config.block_size = model.block_size();
+  }
+  check_options(given.init_from, config, given, app);
+  if (app.count("--tokenizer") == 0) {
+    config.tokenizer = "model";
   }
   return config;
 }
@@ -240,6 +265,11 @@ void add_options(CLI::App& app, RunConfig& config) {
   app.add_option("--data", config.data, "Text file: 90 % of it to train on, the rest to validate")
       ->check(mini::file_name())
       ->type_name("FILE");
+  app.add_option("--init-from", config.init_from,
+                 "Begin with this model's weights, sizes and tokens: a run, a checkpoint, or a "
+                 "GPT-2 (config.json, model.safetensors), whose text is token ids")
+      ->check(mini::file_name())
+      ->type_name("MODEL");
   app.add_option("--tokenizer", config.tokenizer, "Tokens: characters or bytes (characters)")
       ->check(mini::one_of({"characters", "bytes"}));
   whole("--block-size", config.block_size, "Tokens in a window, T (64)");
@@ -250,6 +280,9 @@ void add_options(CLI::App& app, RunConfig& config) {
   app.add_option("--dropout", config.dropout, "Probability of dropout while training (0)")
       ->check(mini::probability());
   app.add_flag("--bias", config.bias, "Give layer norms and linear layers a bias");
+  app.add_option("--gelu-approximate", config.gelu_approximate,
+                 "Activation: none for GELU, or tanh for GPT-2's approximation to it (none)")
+      ->check(mini::one_of({"none", "tanh"}));
   whole("--steps", config.steps, "Updates to make (2000)");
   app.add_option("--learning-rate", config.learning_rate, "Learning rate after warm-up (0.001)")
       ->check(mini::positive_number());
@@ -299,13 +332,20 @@ int main(int argc, char** argv) {
       throw mini::UsageError("expected --data and --output, or --resume");
     }
     finish_step_on_signals();
-    if (!config.data.empty()) {
-      config.data = std::filesystem::absolute(config.data).lexically_normal();
+    for (std::string* path : {&config.data, &config.init_from}) {
+      if (!path->empty()) {
+        *path = std::filesystem::absolute(*path).lexically_normal();
+      }
     }
     std::unique_ptr<Training> training;
     std::optional<mini::RunLock> lock;
     if (resume.empty()) {
-      training = mini::begin_run(output, new_config(config, app));
+      std::optional<mini::TrainedModel> init;
+      if (!config.init_from.empty()) {
+        init = mini::load_trained_model(config.init_from);
+        config = config_with(init->model->options, config, app);
+      }
+      training = mini::begin_run(output, new_config(config, app), init);
       lock.emplace(output);
     } else {
       lock.emplace(resume);

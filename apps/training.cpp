@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "atomic_folder.h"
+#include "mini/state_dict.h"
 
 namespace mini {
 namespace {
@@ -70,7 +71,11 @@ const at::Tensor& saved_generator(const TrainingState& state, const std::string&
   return found->second;
 }
 
-Tokenizer make_tokenizer(const RunConfig& config, std::string_view text) {
+Tokenizer make_tokenizer(const RunConfig& config, std::string_view text,
+                         const std::optional<TrainedModel>& init) {
+  if (config.tokenizer == "model") {
+    return init->tokenizer;
+  }
   if (config.tokenizer == "bytes") {
     return Tokenizer::bytes();
   }
@@ -80,6 +85,31 @@ Tokenizer make_tokenizer(const RunConfig& config, std::string_view text) {
     throw std::runtime_error(fmt::format("'{}': {} (--tokenizer bytes takes any file)", config.data,
                                          error.what_without_backtrace()));
   }
+}
+
+// The tokens of the text, which a tokenizer that was made for another one may not know.
+void write_tokens_of(const RunConfig& config, const fs::path& path, std::string_view text,
+                     const Tokenizer& tokenizer) {
+  try {
+    write_tokens(path, text, tokenizer);
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(fmt::format("'{}': {}", config.data, error.what_without_backtrace()));
+  }
+}
+
+void check_vocabulary(const RunConfig& config, int64_t vocab_size, const GPT& model) {
+  if (vocab_size != model->options.vocab_size()) {
+    throw std::runtime_error(
+        fmt::format("'{}' has a vocabulary of {}, the {} of '{}' are one of {}", config.init_from,
+                    model->options.vocab_size(), config.tokenizer, config.data, vocab_size));
+  }
+}
+
+void copy_weights(const GPT& from, GPT& to) {
+  auto tensors = state_dict(*from);
+  at::Tensor& positions = tensors["transformer.wpe.weight"];
+  positions = positions.narrow(0, 0, to->options.block_size());
+  load_state_dict(*to, tensors);
 }
 
 }  // namespace
@@ -112,7 +142,8 @@ void Training::load(const fs::path& path) {
   windows.generator().set_state(saved_generator(state, "windows"));
 }
 
-std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config) {
+std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config,
+                                    const std::optional<TrainedModel>& init) {
   if (fs::exists(run) && !fs::is_empty(run)) {
     throw std::runtime_error(
         fmt::format("expected a new folder, got '{0}', which is not empty (train_gpt --resume {0} "
@@ -120,13 +151,20 @@ std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config
                     run.string()));
   }
   const TextFile text(config.data);
-  const Tokenizer tokenizer = make_tokenizer(config, text.bytes());
+  const Tokenizer tokenizer = make_tokenizer(config, text.bytes(), init);
+  if (init) {
+    check_vocabulary(config, tokenizer.vocab_size(), init->model);
+  }
   fs::create_directories(fs::absolute(run).parent_path());
   AtomicFolder folder(run);
   write_json(folder.path() / kConfigFile, to_json(config));
   tokenizer.save(folder.path() / kTokenizerFile);
-  write_tokens(folder.path() / kTokensFile, text.bytes(), tokenizer);
+  write_tokens_of(config, folder.path() / kTokensFile, text.bytes(), tokenizer);
   auto training = std::make_unique<Training>(folder.path(), config);
+  if (init) {
+    copy_weights(init->model, training->model);
+    training->save(folder.path() / "last");  // nothing else here tells these weights
+  }
   folder.commit();
   return training;
 }

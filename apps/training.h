@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "mini/checkpoint.h"
 #include "mini/gpt.h"
@@ -40,8 +41,11 @@ struct Training {
 };
 
 /// Makes the folder of a run, whole or not at all: configuration, tokenizer, and the encoded text.
+/// With the model of `config.init_from` it begins with that one's weights, as its first checkpoint,
+/// of which a smaller block_size takes the first positions.
 /// Throws, and makes none, for what cannot be trained and for a folder that is not empty.
-std::unique_ptr<Training> begin_run(const std::filesystem::path& run, const RunConfig& config);
+std::unique_ptr<Training> begin_run(const std::filesystem::path& run, const RunConfig& config,
+                                    const std::optional<TrainedModel>& init);
 
 /// What stands in the folder of a run, as of its last checkpoint if it has one yet.
 std::unique_ptr<Training> resume_run(const std::filesystem::path& run, const RunConfig& config);

@@ -18,20 +18,27 @@ at::ScalarType accumulation_dtype(at::ScalarType dtype) {
   return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
 }
 
+// Sizes are `SymInt`s: numbers, but symbols while torch.compile traces a function for any T.
+
 double scale_of(const at::Tensor& q, const AttentionOptions& options) {
-  return options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(-1))));
+  if (options.scale) {
+    return *options.scale;
+  }
+  const int64_t d_k = q.sym_size(-1).guard_int(__FILE__, __LINE__);
+  return 1.0 / std::sqrt(static_cast<double>(d_k));
 }
 
 // Each key or value head stands for `group` consecutive query heads.
 at::Tensor repeat_heads(const at::Tensor& heads, const at::Tensor& q) {
-  const int64_t group = heads.size(-3) == 0 ? 1 : q.size(-3) / heads.size(-3);
-  return group == 1 ? heads : heads.repeat_interleave(group, -3);
+  const c10::SymInt group = heads.sym_size(-3) == 0 ? 1 : q.sym_size(-3) / heads.sym_size(-3);
+  return group == 1 ? heads : heads.repeat_interleave_symint(group, -3);
 }
 
 // True where query i may not see key j by position.  (Tq, Tk)
-at::Tensor hidden_by_causality(Causal causal, int64_t Tq, int64_t Tk, at::Device device) {
-  const int64_t first_hidden = 1 + (causal == Causal::kLowerRight ? Tk - Tq : 0);
-  return at::ones({Tq, Tk}, at::device(device).dtype(at::kBool)).triu(first_hidden);
+at::Tensor hidden_by_causality(Causal causal, const c10::SymInt& Tq, const c10::SymInt& Tk,
+                               at::Device device) {
+  const c10::SymInt first_hidden = causal == Causal::kLowerRight ? 1 + Tk - Tq : 1;
+  return at::ones_symint({Tq, Tk}, at::device(device).dtype(at::kBool)).triu_symint(first_hidden);
 }
 
 // True where a query may not see a key; broadcasts to (..., Tq, Tk). Undefined if all is visible.
@@ -44,8 +51,8 @@ at::Tensor hidden_positions(const at::Tensor& logits, const AttentionOptions& op
                  : mask.detach().to(logits.scalar_type()).eq(-kInfinity);
   }
   if (options.causal != Causal::kNone) {
-    const at::Tensor later =
-        hidden_by_causality(options.causal, logits.size(-2), logits.size(-1), logits.device());
+    const at::Tensor later = hidden_by_causality(options.causal, logits.sym_size(-2),
+                                                 logits.sym_size(-1), logits.device());
     hidden = hidden.defined() ? hidden.logical_or(later) : later;
   }
   return hidden;

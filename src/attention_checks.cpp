@@ -8,6 +8,9 @@
 namespace mini {
 namespace {
 
+// Sizes are `SymInt`s: numbers, but symbols while torch.compile traces; a check on those becomes a
+// guard of the compiled function.
+
 void check_kind(const char* function, const at::Tensor& q, const at::Tensor& k,
                 const at::Tensor& v) {
   TORCH_CHECK(q.defined() && k.defined() && v.defined(), function,
@@ -36,29 +39,32 @@ void check_shapes(const char* function, const at::Tensor& q, const at::Tensor& k
   TORCH_CHECK(q.dim() >= 2 && q.dim() == k.dim() && q.dim() == v.dim(), function,
               ": expected q (..., Tq, d_k), k (..., Tk, d_k), v (..., Tk, d_v) with equally many "
               "dimensions, at least 2, got q ",
-              q.sizes(), ", k ", k.sizes(), ", v ", v.sizes());
-  TORCH_CHECK(q.size(-1) == k.size(-1), function, ": q and k must share head_size d_k, got q ",
-              q.sizes(), " and k ", k.sizes());
-  TORCH_CHECK(k.size(-2) == v.size(-2), function, ": k and v must share their length Tk, got k ",
-              k.sizes(), " and v ", v.sizes());
+              q.sym_sizes(), ", k ", k.sym_sizes(), ", v ", v.sym_sizes());
+  TORCH_CHECK(q.sym_size(-1) == k.sym_size(-1), function,
+              ": q and k must share head_size d_k, got q ", q.sym_sizes(), " and k ",
+              k.sym_sizes());
+  TORCH_CHECK(k.sym_size(-2) == v.sym_size(-2), function,
+              ": k and v must share their length Tk, got k ", k.sym_sizes(), " and v ",
+              v.sym_sizes());
 
   const int64_t leading = q.dim() - 2;
-  TORCH_CHECK(k.sizes().slice(0, leading) == v.sizes().slice(0, leading), function,
-              ": k and v must share their leading dimensions, got k ", k.sizes(), " and v ",
-              v.sizes());
+  TORCH_CHECK(k.sym_sizes().slice(0, leading) == v.sym_sizes().slice(0, leading), function,
+              ": k and v must share their leading dimensions, got k ", k.sym_sizes(), " and v ",
+              v.sym_sizes());
   if (!grouped_queries) {
-    TORCH_CHECK(q.sizes().slice(0, leading) == k.sizes().slice(0, leading), function,
+    TORCH_CHECK(q.sym_sizes().slice(0, leading) == k.sym_sizes().slice(0, leading), function,
                 ": q and k must share their leading dimensions (none is broadcast), got q ",
-                q.sizes(), " and k ", k.sizes());
+                q.sym_sizes(), " and k ", k.sym_sizes());
     return;
   }
   TORCH_CHECK(leading >= 1, function,
-              ": grouped queries need a dimension of heads, (..., heads, T, d), got q ", q.sizes());
-  TORCH_CHECK(q.sizes().slice(0, leading - 1) == k.sizes().slice(0, leading - 1), function,
-              ": q and k must share the dimensions before the heads, got q ", q.sizes(), " and k ",
-              k.sizes());
-  const int64_t query_heads = q.size(-3);
-  const int64_t key_heads = k.size(-3);
+              ": grouped queries need a dimension of heads, (..., heads, T, d), got q ",
+              q.sym_sizes());
+  TORCH_CHECK(q.sym_sizes().slice(0, leading - 1) == k.sym_sizes().slice(0, leading - 1), function,
+              ": q and k must share the dimensions before the heads, got q ", q.sym_sizes(),
+              " and k ", k.sym_sizes());
+  const c10::SymInt query_heads = q.sym_size(-3);
+  const c10::SymInt key_heads = k.sym_size(-3);
   TORCH_CHECK(key_heads == 0 ? query_heads == 0 : query_heads % key_heads == 0, function,
               ": the heads of q must be a multiple of those of k and v, got ", query_heads, " and ",
               key_heads);
@@ -76,17 +82,17 @@ void check_mask(const char* function, const at::Tensor& q, const at::Tensor& k,
   TORCH_CHECK(mask.device() == q.device(), function, ": the mask must be on the device of q, got ",
               mask.device(), " and q ", q.device());
 
-  at::DimVector scores_shape(q.sizes());
-  scores_shape.back() = k.size(-2);
+  c10::SymDimVector scores_shape(q.sym_sizes());
+  scores_shape.back() = k.sym_size(-2);
   TORCH_CHECK(mask.dim() <= 2 || mask.dim() == q.dim(), function,
               ": expected a mask of at most two dimensions (Tq, Tk), or of as many as the scores ",
-              at::IntArrayRef(scores_shape), ", got ", mask.sizes(),
+              c10::SymIntArrayRef(scores_shape), ", got ", mask.sym_sizes(),
               "; insert a dimension of size 1 to say where it is shared");
   const int64_t skipped = q.dim() - mask.dim();
   for (int64_t i = 0; i < mask.dim(); ++i) {
-    TORCH_CHECK(mask.size(i) == 1 || mask.size(i) == scores_shape[skipped + i], function,
-                ": expected a mask that broadcasts to the scores ", at::IntArrayRef(scores_shape),
-                ", got ", mask.sizes());
+    TORCH_CHECK(mask.sym_size(i) == 1 || mask.sym_size(i) == scores_shape[skipped + i], function,
+                ": expected a mask that broadcasts to the scores ",
+                c10::SymIntArrayRef(scores_shape), ", got ", mask.sym_sizes());
   }
 }
 
@@ -95,9 +101,9 @@ void check_numbers(const char* function, const at::Tensor& q, const AttentionOpt
     TORCH_CHECK(std::isfinite(*options.scale), function, ": expected a finite scale, got ",
                 *options.scale);
   } else {
-    TORCH_CHECK(q.size(-1) > 0, function,
+    TORCH_CHECK(q.sym_size(-1) > 0, function,
                 ": the default scale 1 / sqrt(d_k) is undefined for d_k = 0; give a scale, got q ",
-                q.sizes());
+                q.sym_sizes());
   }
   TORCH_CHECK(options.dropout >= 0.0 && options.dropout <= 1.0, function,
               ": expected a dropout probability in [0, 1], got ", options.dropout);

@@ -75,6 +75,7 @@ TransformerImpl::TransformerImpl(GPTOptions options_) : options(std::move(option
 
 void TransformerImpl::reset() {
   check_options(options);
+  const bool draws = !detail::LeaveUndrawn::in_force();
   const detail::LeaveUndrawn until_all_are_there;
   wte = register_module("wte", detail::undrawn_embedding(options.vocab_size(), options.n_embd()));
   wpe = register_module("wpe", detail::undrawn_embedding(options.block_size(), options.n_embd()));
@@ -88,7 +89,9 @@ void TransformerImpl::reset() {
   }
   ln_f =
       register_module("ln_f", LayerNorm(LayerNormOptions(options.n_embd()).bias(options.bias())));
-  draw_weights(*this, options);
+  if (draws) {
+    draw_weights(*this, options);
+  }
 }
 
 void TransformerImpl::pretty_print(std::ostream& stream) const {

@@ -190,7 +190,8 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                  .scale = scale,
                                  .causal = causal_by_name(causal),
                                  .grouped_queries = grouped_queries};
-  // The kernel's operator checks its arguments where sizes are known; here they may be symbols.
+  // Here, since the dispatcher would take q on the CPU beside a mask on Meta for a trace.
+  check_attention_arguments(kFunction, q, k, v, options);
   return fused_attention_obstacle(q, k, v, options) == nullptr
              ? dispatch_attention(q, k, v, options)
              : scaled_dot_product_attention(q, k, v, options);

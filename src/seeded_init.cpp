@@ -69,5 +69,6 @@ Embedding undrawn_embedding(int64_t rows, int64_t width) {
 
 LeaveUndrawn::LeaveUndrawn() : before_(std::exchange(leave_undrawn, true)) {}
 LeaveUndrawn::~LeaveUndrawn() { leave_undrawn = before_; }
+bool LeaveUndrawn::in_force() { return leave_undrawn; }
 
 }  // namespace mini::detail

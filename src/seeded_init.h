@@ -25,12 +25,14 @@ torch::nn::Linear make_linear(const torch::nn::LinearOptions& options,
 /// An Embedding (rows, width) whose weight has memory but no values yet.
 torch::nn::Embedding undrawn_embedding(int64_t rows, int64_t width);
 
-/// While one lives, `make_linear` on this thread leaves weight and bias without values, and draws
-/// nothing: whoever holds it gives them all.
+/// While one lives, `make_linear` and `GPT` on this thread leave their weights without values, and
+/// draw nothing: whoever holds it gives them all.
 class LeaveUndrawn {
  public:
   LeaveUndrawn();
   ~LeaveUndrawn();
+  /// Whether one lives on this thread.
+  static bool in_force();
   LeaveUndrawn(const LeaveUndrawn&) = delete;
   LeaveUndrawn& operator=(const LeaveUndrawn&) = delete;
 

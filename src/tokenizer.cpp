@@ -4,7 +4,11 @@
 #include <ATen/ops/tensor.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <charconv>
+#include <limits>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "json_file.h"
@@ -49,12 +53,21 @@ Tokenizer Tokenizer::bytes() {
   for (int byte = 0; byte < 256; ++byte) {
     tokenizer.vocabulary_.emplace_back(1, static_cast<char>(byte));
   }
+  tokenizer.vocab_size_ = 256;
+  return tokenizer;
+}
+
+Tokenizer Tokenizer::ids(int64_t vocab_size) {
+  TORCH_CHECK(vocab_size > 0 && vocab_size <= std::numeric_limits<int32_t>::max(),
+              "Tokenizer::ids: expected a vocab_size from 1 to 2^31 - 1, got ", vocab_size);
+  Tokenizer tokenizer;
+  tokenizer.vocab_size_ = vocab_size;
   return tokenizer;
 }
 
 void Tokenizer::add_character(char32_t code_point, std::string_view utf8) {
   if (code_point >= ids_.size()) ids_.resize(code_point + 1, kNoToken);
-  ids_[code_point] = static_cast<int32_t>(vocabulary_.size());
+  ids_[code_point] = static_cast<int32_t>(vocab_size_++);
   vocabulary_.emplace_back(utf8);
 }
 
@@ -67,7 +80,12 @@ Tokenizer Tokenizer::load(const std::filesystem::path& path) {
     tokenizer = read_json(path, [&](const Json& json) {
       const auto type = json_member<std::string>(json, "type");
       if (type == "bytes") return bytes();
-      require(type == "characters", "a type characters or bytes", type);
+      if (type == "ids") {
+        const auto vocab_size = json_member<int32_t>(json, "vocab_size");
+        require(vocab_size > 0, "a vocab_size above 0", vocab_size);
+        return ids(vocab_size);
+      }
+      require(type == "characters", "a type characters, bytes or ids", type);
       const auto vocabulary = json_member<Json>(json, "vocabulary");
       require(vocabulary.is_array() && !vocabulary.empty(), "a list of characters", vocabulary);
       Tokenizer read;
@@ -90,7 +108,9 @@ Tokenizer Tokenizer::load(const std::filesystem::path& path) {
 }
 
 void Tokenizer::save(const std::filesystem::path& path) const {
-  Json json = {{"type", ids_.empty() ? "bytes" : "characters"}};
+  const char* type = vocabulary_.empty() ? "ids" : ids_.empty() ? "bytes" : "characters";
+  Json json = {{"type", type}};
+  if (vocabulary_.empty()) json["vocab_size"] = vocab_size_;
   if (!ids_.empty()) json["vocabulary"] = vocabulary_;
   try {
     write_json(path, json);
@@ -107,6 +127,7 @@ at::Tensor Tokenizer::encode(std::string_view text) const {
 }
 
 int64_t Tokenizer::next_token(std::string_view text, std::size_t& offset) const {
+  if (vocabulary_.empty()) return next_id(text, offset);
   if (ids_.empty()) return static_cast<unsigned char>(text[offset++]);
   const detail::Utf8 next = character_at(text, offset);
   const int32_t id = next.code_point < ids_.size() ? ids_[next.code_point] : kNoToken;
@@ -114,6 +135,22 @@ int64_t Tokenizer::next_token(std::string_view text, std::size_t& offset) const 
               " characters of the vocabulary, got '", text.substr(offset, next.length), "' (",
               detail::code_point_name(next.code_point), ") at byte ", offset);
   offset += next.length;
+  return id;
+}
+
+// White space in front and behind belongs to the token, so that a text ends where its last one
+// does.
+int64_t Tokenizer::next_id(std::string_view text, std::size_t& offset) const {
+  constexpr std::string_view kWhiteSpace = " \t\r\n";
+  const auto place = [&](std::size_t found) { return std::min(found, text.size()); };
+  const std::size_t begin = place(text.find_first_not_of(kWhiteSpace, offset));
+  const std::size_t end = place(text.find_first_of(kWhiteSpace, begin));
+  int64_t id = -1;
+  const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, id);
+  TORCH_CHECK(error == std::errc() && stop == text.data() + end && id >= 0 && id < vocab_size_,
+              "Tokenizer: expected a token id from 0 to ", vocab_size_ - 1, ", got '",
+              text.substr(begin, std::min<std::size_t>(end - begin, 20)), "' at byte ", begin);
+  offset = place(text.find_first_not_of(kWhiteSpace, end));
   return id;
 }
 
@@ -127,7 +164,8 @@ std::string Tokenizer::decode(const at::Tensor& tokens) const {
                                                 static_cast<std::size_t>(ids.numel()))) {
     TORCH_CHECK(id >= 0 && id < vocab_size(), "Tokenizer::decode: expected token ids from 0 to ",
                 vocab_size() - 1, ", got ", id);
-    text += vocabulary_[static_cast<std::size_t>(id)];
+    if (!text.empty()) text += separator();
+    text += vocabulary_.empty() ? std::to_string(id) : vocabulary_[static_cast<std::size_t>(id)];
   }
   return text;
 }

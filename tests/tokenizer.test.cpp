@@ -42,6 +42,32 @@ TEST_CASE("bytes take any text", "[tokenizer]") {
   CHECK_THAT(tokenizer.encode("é"), Equals(torch::tensor({0xc3, 0xa9})));
 }
 
+TEST_CASE("ids are their own text", "[tokenizer]") {
+  const Tokenizer tokenizer = Tokenizer::ids(101);
+  CHECK(tokenizer.vocab_size() == 101);
+  CHECK_THAT(tokenizer.encode("0 7\n\t100\r\n"), Equals(torch::tensor({0, 7, 100})));
+  CHECK_THAT(tokenizer.encode(" 07"), Equals(torch::tensor({7})));
+  CHECK(tokenizer.encode("").sizes() == at::IntArrayRef({0}));
+  CHECK(tokenizer.decode(torch::tensor({0, 7, 100})) == "0 7 100");
+  CHECK(tokenizer.separator() == " ");
+  CHECK(Tokenizer::bytes().separator().empty());
+  const auto error = [&](const std::string& text) {
+    return error_of([&] { tokenizer.encode(text); });
+  };
+  for (const char* bad : {"101", "-1", "x", "1.5", "99999999999999999999", "+1"}) {
+    CHECK_THAT(error(std::string("1 2 ") + bad + " 3"),
+               ContainsSubstring("Tokenizer: expected a token id from 0 to 100, got '" +
+                                 std::string(bad) + "' at byte 4"));
+  }
+  CHECK_THAT(error(" \n"), ContainsSubstring("got '' at byte 2"));
+  CHECK_THAT(error(std::string(1000, '1')),
+             ContainsSubstring(std::string(20, '1') + "' at byte 0"));
+  CHECK_THAT(error_of([&] { tokenizer.decode(torch::tensor({101})); }),
+             ContainsSubstring("expected token ids from 0 to 100, got 101"));
+  CHECK_THAT(error_of([] { Tokenizer::ids(0); }),
+             ContainsSubstring("Tokenizer::ids: expected a vocab_size from 1 to 2^31 - 1, got 0"));
+}
+
 TEST_CASE("tokens of any integer type and shape are decoded", "[tokenizer]") {
   const Tokenizer tokenizer = Tokenizer::characters("abc");
   for (const at::ScalarType type : {at::kByte, at::kUInt16, at::kInt, at::kLong}) {
@@ -73,7 +99,12 @@ TEST_CASE("a saved tokenizer is the same when loaded", "[tokenizer]") {
   Tokenizer::bytes().save(folder / "bytes.json");
   CHECK(Tokenizer::load(folder / "bytes.json").vocab_size() == 256);
   CHECK(Tokenizer::load(folder / "bytes.json").decode(torch::tensor({0xff})) == "\xff");
-  CHECK(folder.entries() == std::set<std::string>{"bytes.json", "characters.json"});
+
+  Tokenizer::ids(50257).save(folder / "ids.json");
+  CHECK(read_file(folder / "ids.json") == "{\n \"type\": \"ids\",\n \"vocab_size\": 50257\n}");
+  CHECK(Tokenizer::load(folder / "ids.json").vocab_size() == 50257);
+  CHECK(Tokenizer::load(folder / "ids.json").decode(torch::tensor({50256})) == "50256");
+  CHECK(folder.entries() == std::set<std::string>{"bytes.json", "characters.json", "ids.json"});
 }
 
 TEST_CASE("the file of a tokenizer can be written by hand", "[tokenizer]") {
@@ -92,7 +123,10 @@ TEST_CASE("a file that is no tokenizer is refused with its path", "[tokenizer]")
       {"", "is not JSON"},
       {"[]", "expected a member of an object"},
       {"{}", "type: expected a value"},
-      {R"({"type": "words"})", "expected a type characters or bytes, got \"words\""},
+      {R"({"type": "words"})", "expected a type characters, bytes or ids, got \"words\""},
+      {R"({"type": "ids"})", "vocab_size: expected a value"},
+      {R"({"type": "ids", "vocab_size": 0})", "expected a vocab_size above 0, got 0"},
+      {R"({"type": "ids", "vocab_size": 4294967296})", "vocab_size: expected a whole number"},
       {R"({"type": "characters"})", "vocabulary: expected a value"},
       {R"({"type": "characters", "vocabulary": []})", "expected a list of characters, got []"},
       {R"({"type": "characters", "vocabulary": {"a": "b"}})", "expected a list of characters"},

@@ -16,6 +16,8 @@
 #include "mini/safetensors.h"
 #include "mini/state_dict.h"
 
+#include "mini/pretrained.h"
+
 #include "mini/tokenizer.h"
 
 #include "mini/text.h"

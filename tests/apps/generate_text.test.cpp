@@ -5,6 +5,8 @@
 
 #include "../../src/utf8.h"
 #include "../support.h"
+#include "mini/generate.h"
+#include "mini/pretrained.h"
 #include "mini/safetensors.h"
 #include "program.h"
 #include "tiny_run.h"
@@ -120,6 +122,45 @@ TEST_CASE("generate_text takes a run's best checkpoint, or the one it is told", 
   CHECK(run("generate_text --model " + folder.path_of("copy") + options).out == "abc\nabc\n");
 }
 
+TEST_CASE("generate_text takes and prints the token ids of a GPT-2", "[generate_text]") {
+  const TemporaryFolder folder;
+  mini::GPT model(mini::GPTOptions(101).block_size(16).n_layer(1).n_head(2).n_embd(8).seed(1));
+  mini::save_gpt2(folder / "gpt2", model);
+  const at::Tensor tokens =
+      mini::generate(model, torch::tensor({{7, 100, 3}}), {.new_tokens = 5, .temperature = 0.0});
+  std::string expected;
+  for (int64_t i = 0; i < 8; ++i) {
+    expected += std::to_string(tokens[0][i].item<int64_t>()) + (i < 7 ? " " : "\n");
+  }
+  const std::string command =
+      "generate_text --model '" + (folder / "gpt2").string() + "' --greedy --new-tokens 5 ";
+  const Run given_ids = run(command + "--prompt-tokens 7,100,3");
+  INFO(given_ids.err);
+  CHECK(given_ids.status == 0);
+  CHECK(given_ids.out == expected);
+  CHECK(run(command + "--prompt '7 100 3'").out == expected);
+  const std::string unprompted = run(command).out;
+  CHECK(std::count(unprompted.begin(), unprompted.end(), ' ') == 4);
+  CHECK(unprompted.front() != ' ');
+
+  const auto error = [&](const std::string& options) {
+    const Run failed = run(command + options);
+    CHECK(failed.status == 1);
+    CHECK(is_one_line(failed.err));
+    return failed.err;
+  };
+  CHECK_THAT(error("--prompt-tokens 7,101"),
+             ContainsSubstring("expected token ids from 0 to 100, got 101"));
+  CHECK_THAT(error("--prompt ROMEO"),
+             ContainsSubstring("expected a token id from 0 to 100, got 'ROMEO' at byte 0"));
+  write_file(folder / "gpt2/config.json", R"({"model_type": "llama"})");
+  CHECK_THAT(error(""),
+             ContainsSubstring("gpt2/config.json': model_type: expected gpt2, got llama"));
+  fs::remove(folder / "gpt2/config.json");
+  CHECK_THAT(error(""), ContainsSubstring("gpt2' is neither a run of train_gpt with a checkpoint, "
+                                          "nor one of those, nor a GPT-2 with its config.json"));
+}
+
 TEST_CASE("generate_text writes characters whole, as they come", "[generate_text]") {
   const AlphabetFolder folder("aé€😀\n",
                               "--tokenizer bytes --block-size 16 --steps 250 --learning-rate 0.02");
@@ -155,7 +196,7 @@ TEST_CASE("generate_text explains what it cannot do", "[generate_text]") {
     CHECK_THAT(failed.err, ContainsSubstring(fragment));
   }
   CHECK_THAT(run("generate_text --model " + folder.path_of("none")).err,
-             ContainsSubstring("none' is neither a run of train_gpt with a checkpoint nor"));
+             ContainsSubstring("none' is neither a run of train_gpt with a checkpoint, nor"));
   CHECK(run("generate_text --model " + folder.path_of("none")).status == 1);
 
   const std::vector<std::pair<std::string, std::string>> wrong = {
