@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 
+#include "error_of.h"
 #include "files.h"
 #include "support.h"
 
@@ -17,6 +18,7 @@ using mini::AtomicFile;
 using mini::test::in_child;
 using mini::test::in_unprivileged_child;
 using mini::test::read_file;
+using mini::test::require_error;
 using mini::test::TemporaryFolder;
 using mini::test::write_file;
 
@@ -38,11 +40,6 @@ std::string error_of_saving(const fs::path& path, std::string_view bytes = "new"
     return error.what();
   }
   return "";
-}
-
-/// For child processes, where Catch2's macros reach nobody.
-void require_error(const std::string& error, std::string_view fragment) {
-  if (error.find(fragment) == std::string::npos) throw std::runtime_error("got: " + error);
 }
 
 mode_t mode_of(const fs::path& path) {
