@@ -3,7 +3,6 @@
 // to what the processor can do? Results are compared with float64 before anything is timed.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <malloc.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 
 #include "app.h"
 #include "kernels/attention_kernel.h"
+#include "keep_memory.h"
 #include "measure.h"
 #include "mini/attention.h"
 
@@ -289,10 +289,7 @@ void choose_target(const std::string& name) {
 
 Results run(const Options& options) {
   if (!options.default_malloc) {
-    // glibc gives the memory of large results back to the system at each call and takes it again
-    // page by page, which would be most of what is measured.
-    mallopt(M_MMAP_THRESHOLD, 1 << 30);
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mini::keep_freed_memory();  // page faults would be most of what is measured
   }
   if (!options.target.empty()) {
     choose_target(options.target);

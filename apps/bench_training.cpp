@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "app.h"
+#include "keep_memory.h"
 #include "measure.h"
 #include "mini/generate.h"
 #include "mini/gpt.h"
@@ -25,6 +26,7 @@ struct Options {
   std::string filter;
   std::vector<int> threads = {1, 2};
   int64_t turns = 11;
+  bool default_malloc = false;
 };
 
 constexpr int64_t kVocabSize = 65;
@@ -194,6 +196,9 @@ Row measure(const Options& options, const Case& what, int threads, mini::Subproc
 }
 
 std::vector<Row> run(const Options& options) {
+  if (!options.default_malloc) {
+    mini::keep_freed_memory();  // as train_gpt does
+  }
   mini::Subprocess peer({options.python, BENCH_TRAINING_PEER});
   const TemporaryFolder folder;
   std::vector<Row> rows;
@@ -263,6 +268,7 @@ int main(int argc, char** argv) {
       ->transform(mini::positive_integer());
   app.add_option("--turns", options.turns, "Turns of each side (11)")
       ->transform(mini::positive_integer());
+  app.add_flag("--default-malloc", options.default_malloc, "Leave our allocator as it comes");
   return app.run(argc, argv, [&] {
     const std::string cpu = mini::cpu_name();
     const std::vector<Row> rows = run(options);

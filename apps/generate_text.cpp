@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "app.h"
+#include "keep_memory.h"
 #include "mini/generate.h"
 #include "run_folder.h"
 #include "utf8.h"
@@ -146,6 +147,7 @@ int main(int argc, char** argv) {
       ->check(mini::one_of({"exact", "fast"}));
   app.footer("Example: generate_text --model run --prompt 'ROMEO:' --temperature 0.8 --top-k 20");
   return app.run(argc, argv, [&] {
+    mini::keep_freed_memory();
     options.prompt_given = app.count("--prompt") > 0;
     generate_text(options);
   });

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "app.h"
+#include "keep_memory.h"
 #include "metrics_file.h"
 #include "progress.h"
 #include "training.h"
@@ -328,6 +329,7 @@ int main(int argc, char** argv) {
       "Ctrl-C or SIGTERM finishes the step, saves and ends with status 0; --resume goes on.\n"
       "Example: train_gpt --data text.txt --output run");
   return app.run(argc, argv, [&] {
+    mini::keep_freed_memory();
     if (resume.empty() && (config.data.empty() || output.empty())) {
       throw mini::UsageError("expected --data and --output, or --resume");
     }
