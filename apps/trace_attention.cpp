@@ -64,9 +64,7 @@ Checks check(const mini::AttentionMatrices& in, const mini::AttentionSteps& step
           .empty_rows = empty.sum().item<int64_t>()};
 }
 
-Trace trace(const Options& options) {
-  const mini::AttentionMatrices in =
-      options.input.empty() ? worked_example() : mini::read_attention_matrices(options.input);
+Trace trace(const Options& options, const mini::AttentionMatrices& in) {
   mini::AttentionOptions attention{
       .mask = in.mask,
       .scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(in.q.size(-1)))),
@@ -85,6 +83,19 @@ Trace trace(const Options& options) {
           unscaled,
           mini::median_slopes(unscaled, steps.weights, even),
           check(in, steps)};
+}
+
+// The matrices of the file, or the built-in ones. An error of shape names the file.
+Trace trace_input(const Options& options) {
+  if (options.input.empty()) {
+    return trace(options, worked_example());
+  }
+  try {
+    return trace(options, mini::read_attention_matrices(options.input));
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(
+        fmt::format("'{}': {}", options.input, error.what_without_backtrace()));
+  }
 }
 
 std::string shape_text(const at::Tensor& t) {
@@ -260,7 +271,7 @@ int main(int argc, char** argv) {
                     "mask": [[true, false], [true, true]]}
 A mask of numbers is added to the scaled scores; "-inf" in it hides a key.)");
   return app.run(argc, argv, [&] {
-    const Trace t = trace(options);
+    const Trace t = trace_input(options);
     const mini::Json json = to_json(t);
     const bool sound = t.checks.finite && t.checks.shapes && t.checks.rows_sum_to_one;
     return mini::Report{.text = to_text(t),

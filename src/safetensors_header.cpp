@@ -310,6 +310,11 @@ SafetensorsHeader read_safetensors_header(std::string_view file) {
     fail("a file begins with the 8 bytes of its header's length, this one has " +
          std::to_string(file.size()) + " bytes");
   }
+  if (file.starts_with("PK\x03\x04")) {
+    fail(
+        "this is a ZIP archive, as torch.save writes; safetensors.torch.save_file writes what is "
+        "expected");
+  }
   const std::uint64_t length = read_length(file);
   if (length > kMaxHeaderBytes) {
     fail("a header has at most 100000000 bytes, this one claims " + std::to_string(length));

@@ -269,6 +269,7 @@ TEST_CASE("what is no JSON, or no UTF-8, is refused", "[safetensors_header]") {
 TEST_CASE("the length of the header is held against the file", "[safetensors_header]") {
   CHECK_THAT(refusal(""), ContainsSubstring("this one has 0 bytes"));
   CHECK_THAT(refusal("1234567"), ContainsSubstring("this one has 7 bytes"));
+  CHECK_THAT(refusal("PK\x03\x04 and more"), ContainsSubstring("a ZIP archive, as torch.save"));
   const auto claim = [](std::uint64_t length) {
     std::string file = safetensors_file("{}");
     for (unsigned i = 0; i < 8; ++i) file[i] = static_cast<char>(length >> (8 * i) & 0xff);

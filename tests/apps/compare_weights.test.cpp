@@ -35,7 +35,7 @@ std::vector<std::string> lesson_lines() {
 
 }  // namespace
 
-TEST_CASE("compare_weights gives the lesson's numbers", "[compare_weights]") {
+TEST_CASE("compare_weights gives the lesson's numbers", "[app][compare_weights]") {
   const json actual = run_json("compare_weights"), expected = golden();
   CHECK(actual["scores_shape"] == json({1, 4, 4}));
   CHECK(std::abs(actual["scale"].get<double>() - expected["scale"].get<double>()) < 1e-15);
@@ -47,7 +47,7 @@ TEST_CASE("compare_weights gives the lesson's numbers", "[compare_weights]") {
   }
 }
 
-TEST_CASE("compare_weights prints what the lesson's Python prints", "[compare_weights]") {
+TEST_CASE("compare_weights prints what the lesson's Python prints", "[app][compare_weights]") {
   const Run text = run("compare_weights");
   CHECK(text.status == 0);
   CHECK(text.err.empty());
@@ -60,7 +60,7 @@ TEST_CASE("compare_weights prints what the lesson's Python prints", "[compare_we
   CHECK_THAT(text.out, ContainsSubstring("0.43 0.25 0.30 0.03    0.29 0.26 0.27 0.18"));
 }
 
-TEST_CASE("compare_weights measures its grids", "[compare_weights]") {
+TEST_CASE("compare_weights measures its grids", "[app][compare_weights]") {
   const json j = run_json("compare_weights");
   for (const std::string name : {"unscaled", "scaled"}) {
     const at::Tensor weights = tensor(j[name + "_weights"]);
@@ -88,7 +88,7 @@ TEST_CASE("compare_weights measures its grids", "[compare_weights]") {
   CHECK(j["even_median_slope"] == 0.1875);
 }
 
-TEST_CASE("each option of compare_weights does what it says", "[compare_weights]") {
+TEST_CASE("each option of compare_weights does what it says", "[app][compare_weights]") {
   const json usual = run_json("compare_weights");
   SECTION("--seed") {
     CHECK(run_json("compare_weights --seed 43")["scores"] != usual["scores"]);
@@ -134,7 +134,7 @@ TEST_CASE("each option of compare_weights does what it says", "[compare_weights]
   }
 }
 
-TEST_CASE("compare_weights writes CSV as one value a line", "[compare_weights]") {
+TEST_CASE("compare_weights writes CSV as one value a line", "[app][compare_weights]") {
   const std::string csv = run("compare_weights --format csv").out;
   CHECK_THAT(csv, ContainsSubstring("name,batch,row,column,value\n"));
   CHECK_THAT(csv, ContainsSubstring("\ntokens,,,,4\n"));
@@ -143,7 +143,7 @@ TEST_CASE("compare_weights writes CSV as one value a line", "[compare_weights]")
   CHECK_THAT(csv, ContainsSubstring("\nscores,,3,1," + j["scores"][3][1].dump() + "\n"));
 }
 
-TEST_CASE("compare_weights draws its grids", "[compare_weights]") {
+TEST_CASE("compare_weights draws its grids", "[app][compare_weights]") {
   const Run done = run("compare_weights --format svg");
   CHECK(done.status == 0);
   CHECK_THAT(done.out,
@@ -153,7 +153,8 @@ TEST_CASE("compare_weights draws its grids", "[compare_weights]") {
   CHECK(run("compare_weights --format svg --seed 1").out != done.out);
 }
 
-TEST_CASE("compare_weights colours its grids on a terminal, and only there", "[compare_weights]") {
+TEST_CASE("compare_weights colours its grids on a terminal, and only there",
+          "[app][compare_weights]") {
   const std::string in_color = "COLORTERM=truecolor; export COLORTERM; unset NO_COLOR; ";
   const std::string plain = run("compare_weights").out;
   const std::string drawn = run_in_terminal(in_color, "compare_weights");
@@ -172,13 +173,13 @@ TEST_CASE("compare_weights colours its grids on a terminal, and only there", "[c
 }
 
 TEST_CASE("compare_weights shows all tokens on a terminal, binned where they are many",
-          "[compare_weights]") {
+          "[app][compare_weights]") {
   const std::string drawn = run_in_terminal(
       "COLORTERM=truecolor; export COLORTERM; unset NO_COLOR; ", "compare_weights --tokens 100");
   CHECK_THAT(drawn, ContainsSubstring("Each cell shows the largest of up to "));
 }
 
-TEST_CASE("compare_weights writes a page that needs nothing else", "[compare_weights]") {
+TEST_CASE("compare_weights writes a page that needs nothing else", "[app][compare_weights]") {
   const Run done = run("compare_weights --format html");
   CHECK(done.status == 0);
   CHECK(done.out.size() < 100'000);
@@ -198,7 +199,7 @@ TEST_CASE("compare_weights writes a page that needs nothing else", "[compare_wei
   CHECK(run("compare_weights --format html --tokens 100").out.size() <= 300'000);
 }
 
-TEST_CASE("compare_weights writes to a file, whole or not at all", "[compare_weights]") {
+TEST_CASE("compare_weights writes to a file, whole or not at all", "[app][compare_weights]") {
   const TemporaryFolder folder;
   const std::string path = folder / "weights.json";
   const Run done = run("compare_weights --format json --output '" + path + "'");
@@ -240,7 +241,7 @@ TEST_CASE("compare_weights writes to a file, whole or not at all", "[compare_wei
   }
 }
 
-TEST_CASE("compare_weights explains wrong usage in one line", "[compare_weights]") {
+TEST_CASE("compare_weights explains wrong usage in one line", "[app][compare_weights]") {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"--colour", "--colour"},
       {"extra", "extra"},
@@ -277,24 +278,24 @@ TEST_CASE("compare_weights explains wrong usage in one line", "[compare_weights]
   }
 }
 
-TEST_CASE("compare_weights reads integers as decimal", "[compare_weights]") {
+TEST_CASE("compare_weights reads integers as decimal", "[app][compare_weights]") {
   CHECK(run_json("compare_weights --tokens 010")["scores_shape"] == json({1, 10, 10}));
 }
 
-TEST_CASE("compare_weights refuses a scale that float32 cannot take", "[compare_weights]") {
+TEST_CASE("compare_weights refuses a scale that float32 cannot take", "[app][compare_weights]") {
   const Run failed = run("compare_weights --scale 1e39");
   CHECK(failed.status == 1);
   CHECK(failed.out.empty());
   CHECK_THAT(failed.err, ContainsSubstring("too large for float32"));
 }
 
-TEST_CASE("compare_weights ends in order where nobody listens", "[compare_weights]") {
+TEST_CASE("compare_weights ends in order where nobody listens", "[app][compare_weights]") {
   CHECK(run("compare_weights --colour 2>/dev/full").status == 2);
   CHECK(run("compare_weights --colour 2>&-").status == 2);
   CHECK(run("compare_weights --help >/dev/full").status == 1);
 }
 
-TEST_CASE("compare_weights says what it cannot hold", "[compare_weights]") {
+TEST_CASE("compare_weights says what it cannot hold", "[app][compare_weights]") {
   const Run failed = run("compare_weights --tokens 2147483647");
   CHECK(failed.status == 1);
   CHECK(failed.out.empty());
@@ -303,7 +304,7 @@ TEST_CASE("compare_weights says what it cannot hold", "[compare_weights]") {
 #endif
 }
 
-TEST_CASE("compare_weights helps", "[compare_weights]") {
+TEST_CASE("compare_weights helps", "[app][compare_weights]") {
   const Run help = run("compare_weights --help");
   CHECK(help.status == 0);
   CHECK(help.err.empty());

@@ -59,7 +59,7 @@ bool is_whole(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("generate_text goes on from a prompt", "[generate_text]") {
+TEST_CASE("generate_text goes on from a prompt", "[app][generate_text]") {
   const AlphabetFolder folder("abcé\n");
   const Run greedy = run(folder.command("--prompt bc --new-tokens 8 --greedy"));
   CHECK(greedy.status == 0);
@@ -86,7 +86,7 @@ TEST_CASE("generate_text goes on from a prompt", "[generate_text]") {
   CHECK(run(folder.command(hot + "--seed 1")).out != first);
 }
 
-TEST_CASE("generate_text has two rules for a full context", "[generate_text]") {
+TEST_CASE("generate_text has two rules for a full context", "[app][generate_text]") {
   const AlphabetFolder folder("abcé\n", "--steps 1");
   // Weights that make of everything before a token something else.
   const fs::path path = folder / "run/best/model.safetensors";
@@ -105,7 +105,8 @@ TEST_CASE("generate_text has two rules for a full context", "[generate_text]") {
   CHECK(text("--full-context fast").substr(0, 8) == text("").substr(0, 8));
 }
 
-TEST_CASE("generate_text takes a run's best checkpoint, or the one it is told", "[generate_text]") {
+TEST_CASE("generate_text takes a run's best checkpoint, or the one it is told",
+          "[app][generate_text]") {
   const AlphabetFolder folder("abc\n");
   fs::copy(folder / "run", folder / "copy", fs::copy_options::recursive);
   // Of the last checkpoint, one that has learned nothing.
@@ -122,7 +123,7 @@ TEST_CASE("generate_text takes a run's best checkpoint, or the one it is told", 
   CHECK(run("generate_text --model " + folder.path_of("copy") + options).out == "abc\nabc\n");
 }
 
-TEST_CASE("generate_text takes and prints the token ids of a GPT-2", "[generate_text]") {
+TEST_CASE("generate_text takes and prints the token ids of a GPT-2", "[app][generate_text]") {
   const TemporaryFolder folder;
   mini::GPT model(mini::GPTOptions(101).block_size(16).n_layer(1).n_head(2).n_embd(8).seed(1));
   mini::save_gpt2(folder / "gpt2", model);
@@ -161,7 +162,7 @@ TEST_CASE("generate_text takes and prints the token ids of a GPT-2", "[generate_
                                           "nor one of those, nor a GPT-2 with its config.json"));
 }
 
-TEST_CASE("generate_text writes characters whole, as they come", "[generate_text]") {
+TEST_CASE("generate_text writes characters whole, as they come", "[app][generate_text]") {
   const AlphabetFolder folder("aé€😀\n",
                               "--tokenizer bytes --block-size 16 --steps 250 --learning-rate 0.02");
   const auto pieces = pieces_of_output(folder.command("--prompt a --new-tokens 219 --greedy"));
@@ -175,7 +176,7 @@ TEST_CASE("generate_text writes characters whole, as they come", "[generate_text
   CHECK(text.size() == 220);
 }
 
-TEST_CASE("generate_text explains what it cannot do", "[generate_text]") {
+TEST_CASE("generate_text explains what it cannot do", "[app][generate_text]") {
   const AlphabetFolder folder("abc\n", "--steps 1");
   const std::vector<std::pair<std::string, std::string>> failures = {
       {"--prompt aéb",

@@ -19,7 +19,7 @@ void check_close(const json& actual, const std::vector<double>& expected, double
 
 }  // namespace
 
-TEST_CASE("softmax_saturation gives the lesson's opening", "[softmax_saturation]") {
+TEST_CASE("softmax_saturation gives the lesson's opening", "[app][softmax_saturation]") {
   const json golden = json::parse(read_file(MINI_FIXTURES "/golden.json"))["saturation"];
   const json j = run_json("softmax_saturation");
   CHECK(j["scores"] == golden["scores"]);
@@ -41,7 +41,7 @@ TEST_CASE("softmax_saturation gives the lesson's opening", "[softmax_saturation]
              ContainsSubstring("Scaled, most weights hardly follow"));
 }
 
-TEST_CASE("softmax_saturation takes any scores and divisor", "[softmax_saturation]") {
+TEST_CASE("softmax_saturation takes any scores and divisor", "[app][softmax_saturation]") {
   const json j = run_json("softmax_saturation --scores -1,2.5,1e2,0 --divisor 4");
   CHECK(j["scores"] == json({-1.0, 2.5, 100.0, 0.0}));
   const double e[] = {std::exp(-25.25), std::exp(-24.375), 1.0, std::exp(-25.0)};
@@ -54,7 +54,8 @@ TEST_CASE("softmax_saturation takes any scores and divisor", "[softmax_saturatio
              ContainsSubstring("\ndivisor,,,,10.0\n") && ContainsSubstring("\nscaled,,2,,0.66524"));
 }
 
-TEST_CASE("softmax_saturation draws weights and slopes over the divisor", "[softmax_saturation]") {
+TEST_CASE("softmax_saturation draws weights and slopes over the divisor",
+          "[app][softmax_saturation]") {
   const Run done = run("softmax_saturation --format svg");
   CHECK(done.status == 0);
   for (const char* text :
@@ -69,7 +70,7 @@ TEST_CASE("softmax_saturation draws weights and slopes over the divisor", "[soft
   CHECK(run("softmax_saturation --format svg --divisor 1e300").status == 0);
 }
 
-TEST_CASE("softmax_saturation explains wrong usage in one line", "[softmax_saturation]") {
+TEST_CASE("softmax_saturation explains wrong usage in one line", "[app][softmax_saturation]") {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"--divisor 0", "--divisor: expected a finite number with a finite inverse, got '0'"},
       {"--divisor nan", "--divisor: expected a finite number with a finite inverse, got 'nan'"},

@@ -7,7 +7,7 @@
 using namespace mini::test;
 using nlohmann::json;
 
-TEST_CASE("the spread of scores grows as the root of the head size", "[sweep_head_size]") {
+TEST_CASE("the spread of scores grows as the root of the head size", "[app][sweep_head_size]") {
   const json j = run_json("sweep_head_size");
   REQUIRE(j["sweep"].size() == 8);
   CHECK(j["keys"] == 16);
@@ -28,7 +28,7 @@ TEST_CASE("the spread of scores grows as the root of the head size", "[sweep_hea
   CHECK(at_32["scaled"]["slope"].get<double>() > 100 * at_32["unscaled"]["slope"].get<double>());
 }
 
-TEST_CASE("each option of sweep_head_size does what it says", "[sweep_head_size]") {
+TEST_CASE("each option of sweep_head_size does what it says", "[app][sweep_head_size]") {
   const std::string few = "sweep_head_size --head-sizes 4,64 --rows 50";
   const json usual = run_json(few);
   CHECK(usual["sweep"].size() == 2);
@@ -52,7 +52,7 @@ TEST_CASE("each option of sweep_head_size does what it says", "[sweep_head_size]
   CHECK_THAT(text, ContainsSubstring("of sqrt(head size)"));
 }
 
-TEST_CASE("sweep_head_size draws its measures over the head size", "[sweep_head_size]") {
+TEST_CASE("sweep_head_size draws its measures over the head size", "[app][sweep_head_size]") {
   const Run done = run("sweep_head_size --head-sizes 64,4 --rows 50 --format svg");
   CHECK(done.status == 0);
   for (const char* text : {">Spread of the scores<", ">Peak<", ">Entropy<", ">Slope w (1 - w)<",
@@ -64,7 +64,7 @@ TEST_CASE("sweep_head_size draws its measures over the head size", "[sweep_head_
   CHECK(run("sweep_head_size --head-sizes 4 --keys 1 --rows 5 --format svg").status == 0);
 }
 
-TEST_CASE("sweep_head_size explains wrong usage in one line", "[sweep_head_size]") {
+TEST_CASE("sweep_head_size explains wrong usage in one line", "[app][sweep_head_size]") {
   for (const std::string arguments : {"--head-sizes 0", "--head-sizes 8,-8", "--head-sizes 8,x",
                                       "--keys 0", "--rows -1", "--keys 4611686018427387904"}) {
     INFO(arguments);

@@ -139,7 +139,7 @@ std::string on_a_terminal(const std::string& command_line) {
 
 }  // namespace
 
-TEST_CASE("train_gpt makes the folder of a run", "[train_gpt]") {
+TEST_CASE("train_gpt makes the folder of a run", "[app][train_gpt]") {
   const TinyFolder folder;
   const Run done = run(folder.train("run", "--steps 12 --eval-every 5 --seed 7"));
   INFO(done.err);
@@ -186,7 +186,7 @@ TEST_CASE("train_gpt makes the folder of a run", "[train_gpt]") {
   CHECK(std::abs(lines[0]["train_loss"].get<double>() - untrained) < 0.2);
 }
 
-TEST_CASE("train_gpt's val_loss is that of its checkpoints", "[train_gpt]") {
+TEST_CASE("train_gpt's val_loss is that of its checkpoints", "[app][train_gpt]") {
   const TinyFolder folder;
   // A rate so large that the last evaluation is not the best.
   REQUIRE(run(folder.train("run",
@@ -225,7 +225,7 @@ TEST_CASE("train_gpt's val_loss is that of its checkpoints", "[train_gpt]") {
   CHECK(lines[static_cast<std::size_t>(saved_step(folder / "run/best")) - 1]["val_loss"] == best);
 }
 
-TEST_CASE("train_gpt follows its schedule", "[train_gpt]") {
+TEST_CASE("train_gpt follows its schedule", "[app][train_gpt]") {
   const TinyFolder folder;
   const auto rates = [&](const std::string& name, const std::string& options) {
     REQUIRE(run(folder.train(name, options)).status == 0);
@@ -252,7 +252,7 @@ TEST_CASE("train_gpt follows its schedule", "[train_gpt]") {
                       0, 1e-12));
 }
 
-TEST_CASE("each option of train_gpt has its effect", "[train_gpt]") {
+TEST_CASE("each option of train_gpt has its effect", "[app][train_gpt]") {
   const TinyFolder folder;
   const auto train = [&](const std::string& name, const std::string& options) {
     const Run done = run(folder.train(name, "--steps 3 " + options));
@@ -289,7 +289,7 @@ TEST_CASE("each option of train_gpt has its effect", "[train_gpt]") {
         folder.metrics("usual")[0]["gradient_norm"]);
 }
 
-TEST_CASE("accumulated batches count as one large one", "[train_gpt]") {
+TEST_CASE("accumulated batches count as one large one", "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("large", "--steps 4 --batch-size 12 --clip 0.1")).status == 0);
   REQUIRE(run(folder.train("small", "--steps 4 --batch-size 3 --accumulate 4 --clip 0.1")).status ==
@@ -303,7 +303,7 @@ TEST_CASE("accumulated batches count as one large one", "[train_gpt]") {
   }
 }
 
-TEST_CASE("train_gpt stops when asked, and goes on bit for bit", "[train_gpt]") {
+TEST_CASE("train_gpt stops when asked, and goes on bit for bit", "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("whole", kLong)).status == 0);
 
@@ -335,7 +335,8 @@ TEST_CASE("train_gpt stops when asked, and goes on bit for bit", "[train_gpt]") 
   CHECK(folder.metrics("whole").size() == 300);
 }
 
-TEST_CASE("a run that is resumed without a part of its state goes another way", "[train_gpt]") {
+TEST_CASE("a run that is resumed without a part of its state goes another way",
+          "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("whole", kLong)).status == 0);
   REQUIRE(interrupted_run(folder, "run", SIGTERM).status == 0);
@@ -374,14 +375,14 @@ TEST_CASE("a run that is resumed without a part of its state goes another way", 
   }
 }
 
-TEST_CASE("train_gpt survives kills at random moments", "[train_gpt]") {
+TEST_CASE("train_gpt survives kills at random moments", "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("whole", kLong)).status == 0);
   run_with_kills(folder, "killed", 5, 1);
   check_same_runs(folder, "killed", "whole");
 }
 
-TEST_CASE("train_gpt survives 50 kills at random moments", "[.slow][train_gpt]") {
+TEST_CASE("train_gpt survives 50 kills at random moments", "[app][train_gpt][.slow]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("whole", kLong)).status == 0);
   for (unsigned seed = 0; seed < 5; ++seed) {
@@ -392,7 +393,7 @@ TEST_CASE("train_gpt survives 50 kills at random moments", "[.slow][train_gpt]")
   }
 }
 
-TEST_CASE("a full disk ends train_gpt, and the last checkpoint stays", "[train_gpt]") {
+TEST_CASE("a full disk ends train_gpt, and the last checkpoint stays", "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("whole", kLong)).status == 0);
   REQUIRE(interrupted_run(folder, "run", SIGTERM).status == 0);
@@ -414,7 +415,7 @@ TEST_CASE("a full disk ends train_gpt, and the last checkpoint stays", "[train_g
   check_same_runs(folder, "run", "whole");
 }
 
-TEST_CASE("train_gpt resumes only as the run was configured", "[train_gpt]") {
+TEST_CASE("train_gpt resumes only as the run was configured", "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("run", "--steps 6 --eval-every 3")).status == 0);
   const Run other = run(folder.resume("run") + " --n-layer 6 --dropout 0.5 --n-embd 16 --bias");
@@ -476,7 +477,7 @@ TEST_CASE("train_gpt resumes only as the run was configured", "[train_gpt]") {
   CHECK_THAT(none.err, ContainsSubstring("none/config.json': No such file or directory"));
 }
 
-TEST_CASE("only one train_gpt works in a folder", "[train_gpt]") {
+TEST_CASE("only one train_gpt works in a folder", "[app][train_gpt]") {
   const TinyFolder folder;
   Background first(folder.train("run", "--steps 1000000"));
   wait_for_steps(first, folder / "run", 1);
@@ -488,7 +489,7 @@ TEST_CASE("only one train_gpt works in a folder", "[train_gpt]") {
   CHECK(first.finish().status == 0);
 }
 
-TEST_CASE("train_gpt refuses what it cannot train on", "[train_gpt]") {
+TEST_CASE("train_gpt refuses what it cannot train on", "[app][train_gpt]") {
   const TinyFolder folder;
   const auto refused = [&](const std::string& data, const std::string& options = "") {
     const Run failed = run("train_gpt --data " + folder.path_of(data) + " --output " +
@@ -524,7 +525,7 @@ TEST_CASE("train_gpt refuses what it cannot train on", "[train_gpt]") {
   CHECK(read_file(folder / "file") == "x");
 }
 
-TEST_CASE("train_gpt begins with the weights and tokens of a run", "[train_gpt]") {
+TEST_CASE("train_gpt begins with the weights and tokens of a run", "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("run", "--steps 60 --learning-rate 0.01 --bias")).status == 0);
   const auto continued = [&](const std::string& name, const std::string& options) {
@@ -574,7 +575,7 @@ TEST_CASE("train_gpt begins with the weights and tokens of a run", "[train_gpt]"
              ContainsSubstring("none' is neither a run"));
 }
 
-TEST_CASE("train_gpt goes on with a GPT-2, on token ids", "[train_gpt]") {
+TEST_CASE("train_gpt goes on with a GPT-2, on token ids", "[app][train_gpt]") {
   const TinyFolder folder;
   const mini::GPT model(mini::GPTOptions(31)
                             .block_size(8)
@@ -618,7 +619,7 @@ TEST_CASE("train_gpt goes on with a GPT-2, on token ids", "[train_gpt]") {
              ContainsSubstring("text.txt': Tokenizer: expected a token id from 0 to 30, got '"));
 }
 
-TEST_CASE("train_gpt says when the loss is no number", "[train_gpt]") {
+TEST_CASE("train_gpt says when the loss is no number", "[app][train_gpt]") {
   const TinyFolder folder;
   const Run failed =
       run(folder.train("run", "--steps 50 --learning-rate 1e30 --warmup-steps 0 --clip 0"));
@@ -626,7 +627,7 @@ TEST_CASE("train_gpt says when the loss is no number", "[train_gpt]") {
   CHECK_THAT(failed.err, ContainsSubstring("expected finite numbers, got loss "));
 }
 
-TEST_CASE("train_gpt explains wrong usage in one line", "[train_gpt]") {
+TEST_CASE("train_gpt explains wrong usage in one line", "[app][train_gpt]") {
   const std::string data = "--data a --output b ";
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"", "expected --data and --output, or --resume"},
@@ -657,7 +658,7 @@ TEST_CASE("train_gpt explains wrong usage in one line", "[train_gpt]") {
   CHECK_THAT(run("train_gpt --help").out, ContainsSubstring("--eval-every"));
 }
 
-TEST_CASE("train_gpt shows one line on a terminal", "[train_gpt]") {
+TEST_CASE("train_gpt shows one line on a terminal", "[app][train_gpt]") {
   const TinyFolder folder;
   const std::string shown = on_a_terminal(folder.train("run", "--steps 200 --eval-every 100"));
   CHECK_THAT(shown, ContainsSubstring("\rstep "));
