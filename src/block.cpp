@@ -2,8 +2,6 @@
 #include "mini/block.h"
 
 #include <ATen/ops/dropout.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
@@ -11,6 +9,7 @@
 #include <ostream>
 #include <utility>
 
+#include "block_functions.h"
 #include "linear.h"
 #include "module_checks.h"
 #include "print_option.h"
@@ -44,7 +43,7 @@ void LayerNormImpl::pretty_print(std::ostream& stream) const {
 
 at::Tensor LayerNormImpl::forward(const at::Tensor& x) {
   detail::check_input("LayerNorm::forward", x, options.n_embd(), weight);
-  return at::layer_norm(x, {options.n_embd()}, weight, bias, /*eps=*/1e-5);
+  return detail::layer_norm(x, weight, bias);
 }
 
 // ---- Mlp
@@ -78,7 +77,7 @@ void MlpImpl::pretty_print(std::ostream& stream) const {
 at::Tensor MlpImpl::forward(const at::Tensor& x) {
   detail::check_input("Mlp::forward", x, options.n_embd(), c_fc->weight);
   const at::Tensor inner =
-      at::gelu(detail::linear(x, c_fc), options.gelu_approximate());  // (..., T, 4 C)
+      detail::gelu(detail::linear(x, c_fc), options.gelu_approximate());  // (..., T, 4 C)
   return at::dropout(detail::linear(inner, c_proj), options.dropout(), is_training());
 }
 

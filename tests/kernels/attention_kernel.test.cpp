@@ -8,6 +8,7 @@
 #include <random>
 
 #include "../attention_support.h"
+#include "targets.h"
 
 using namespace mini;
 using namespace mini::test;
@@ -15,17 +16,6 @@ using namespace mini::test;
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-// Runs `body` once on each instruction set.
-template <class Body>
-void for_each_target(const Body& body) {
-  for (const int64_t target : kernels::supported_targets()) {
-    kernels::set_target(target);
-    INFO(kernels::target_name());
-    body();
-  }
-  kernels::set_target(0);
-}
 
 // Output and gradients.
 std::vector<at::Tensor> results(const Path& path, const Inputs& inputs,
