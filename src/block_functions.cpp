@@ -27,7 +27,7 @@ constexpr double kEps = 1e-5;
 // Whether the kernel may read its memory and give its gradient.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.scalar_type() == at::kFloat &&
-         !at::isTensorSubclassLike(tensor) && !tensor._fw_grad(0).defined();
+         !at::isTensorSubclassLike(tensor) && !tensor.is_neg() && !tensor._fw_grad(0).defined();
 }
 
 bool needs_gradient(std::initializer_list<at::Tensor> tensors) {

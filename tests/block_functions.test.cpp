@@ -136,6 +136,14 @@ TEST_CASE("strided inputs and upstream gradients are read where they are", "[blo
   }
 }
 
+TEST_CASE("a negated view is read with its sign by GELU and layer norm", "[block_functions]") {
+  const at::Tensor negated = at::_neg_view(at::randn({4, 16}));
+  REQUIRE(negated.is_neg());
+  CHECK_THAT(mini::detail::gelu(negated, "none"), AllClose(at::gelu(negated), 1e-5, 1e-6));
+  CHECK_THAT(mini::detail::layer_norm(negated, at::ones(16), {}),
+             AllClose(at::layer_norm(negated, {16}), 1e-5, 1e-5));
+}
+
 TEST_CASE("other dtypes and approximations are LibTorch's", "[block_functions]") {
   torch::manual_seed(4);
   const at::Tensor x = at::randn({5, 24});
