@@ -2,6 +2,7 @@
 #include "head_view.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <atomic>
@@ -20,13 +21,13 @@ constexpr int64_t kQueries = 128;  // looked at at a time
 
 double sum_of(const at::Tensor& numbers) { return numbers.sum(at::kDouble).item<double>(); }
 
-// Rows of weights (queries, keys), the first of which is that of query `first`.
+// Rows of weights (queries, keys).
 template <typename Number>
-void add_rows(LargestInBins& bins, const at::Tensor& weights, int64_t first, bool causal) {
+void add_rows(LargestInBins& bins, const at::Tensor& weights) {
   const int64_t keys = weights.size(1);
   const Number* row = weights.const_data_ptr<Number>();
   for (int64_t i = 0; i < weights.size(0); ++i, row += keys) {
-    bins.add_row(row, causal ? first + i + 1 : keys);
+    bins.add_row(row, keys);
   }
 }
 
@@ -64,9 +65,9 @@ HeadView view_of_head(const at::Tensor& q, const at::Tensor& k, std::optional<do
     total.distance += sum_of(steps.output.squeeze(1) - places.slice(0, first, end).squeeze(1));
     const at::Tensor weights = steps.weights.contiguous();  // (queries, keys)
     if (weights.scalar_type() == at::kDouble) {
-      add_rows<double>(view.weights, weights, first, causal);
+      add_rows<double>(view.weights, weights);
     } else {
-      add_rows<float>(view.weights, weights, first, causal);
+      add_rows<float>(view.weights, weights);
     }
   }
   const auto queries = static_cast<double>(T);
