@@ -239,7 +239,7 @@ function enlarge(layer, head) {
   showOne();
   writeAddress();
   element("enlarged").focus({preventScroll: true});
-  element("one").scrollIntoView({block: "nearest"});
+  element("enlarged").scrollIntoView({block: "nearest"});
 }
 
 function select(row, column) {

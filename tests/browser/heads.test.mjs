@@ -34,6 +34,8 @@ const model = ["--model", join(folder, "run"), "--prompt", prompt];
 const ofModel = write("model.html", run("inspect_attention", ...model, "--format", "html"));
 const few = ["--tensors", writeHeads("few.safetensors", [2, 3, 6, 8])];
 const ofFew = write("few.html", run("inspect_attention", ...few, "--format", "html"));
+const deep = ["--tensors", writeHeads("deep.safetensors", [12, 3, 6, 8])];
+const ofDeep = write("deep.html", run("inspect_attention", ...deep, "--format", "html"));
 const many = ["--tensors", writeHeads("many.safetensors", [1, 2, 300, 8]), "--causal"];
 const ofMany = write("many.html", run("inspect_attention", ...many, "--format", "html"));
 
@@ -107,6 +109,24 @@ onPage("Enter enlarges a head, arrows move in it, Escape leads back", ofFew, {},
   await page.getByRole("button", {name: "All heads"}).click();
   assert.match(await focused(), /^Layer 0, head 1:/);
 });
+
+for (const viewport of [phone, desktop]) {
+  onPage(
+    `a head of any layer is seen at once, ${viewport.width} wide`,
+    ofDeep,
+    {viewport},
+    async (page) => {
+      for (const layer of [11, 0, 5]) {
+        await head(page, layer, 1).click();
+        const {y, height} = await page.locator("#enlarged").boundingBox();
+        assert.ok(
+          y >= 40 && y + height <= viewport.height,
+          `layer ${layer}: from ${y}, ${height} high`,
+        );
+      }
+    },
+  );
+}
 
 onPage("the switch takes the division away, everywhere", ofFew, {}, async (page) => {
   const pixels = () =>
