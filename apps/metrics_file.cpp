@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -32,6 +34,29 @@ size_t end_of_step(std::string_view text, int64_t step) {
     }
     end = newline + 1;
   }
+}
+
+// JSON has no NaN.
+std::optional<double> val_loss_of(const Json& line) {
+  if (!line.contains("val_loss")) {
+    return std::nullopt;
+  }
+  return line["val_loss"].is_null() ? NAN : json_member<double>(line, "val_loss");
+}
+
+StepMetrics parse_step(std::string_view text) {
+  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!line.is_object()) {
+    throw std::runtime_error("expected a JSON object");
+  }
+  return {.step = json_member<int64_t>(line, "step"),
+          .tokens = json_member<int64_t>(line, "tokens"),
+          .train_loss = json_member<double>(line, "train_loss"),
+          .val_loss = val_loss_of(line),
+          .learning_rate = json_member<double>(line, "learning_rate"),
+          .gradient_norm = json_member<double>(line, "gradient_norm"),
+          .tokens_per_s = json_member<double>(line, "tokens_per_s"),
+          .seconds = json_member<double>(line, "seconds")};
 }
 
 }  // namespace
@@ -69,6 +94,31 @@ void MetricsFile::flush() {
 
 void MetricsFile::fail() const {
   throw std::system_error(errno, std::generic_category(), "cannot write '" + path_.string() + "'");
+}
+
+Metrics read_metrics(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  Metrics metrics{};
+  std::string_view rest = file.bytes();
+  for (size_t end; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {
+    try {
+      const StepMetrics step = parse_step(rest.substr(0, end));
+      if (!metrics.steps.empty() && step.step <= metrics.steps.back().step) {
+        throw std::runtime_error("step: expected one above " +
+                                 std::to_string(metrics.steps.back().step) + ", got " +
+                                 std::to_string(step.step));
+      }
+      metrics.steps.push_back(step);
+    } catch (const std::exception& error) {
+      throw std::runtime_error("'" + path.string() + "', line " +
+                               std::to_string(metrics.steps.size() + 1) + ": " + error.what());
+    }
+  }
+  metrics.torn = !rest.empty();
+  if (metrics.steps.empty()) {
+    throw std::runtime_error("'" + path.string() + "' has no finished step yet");
+  }
+  return metrics;
 }
 
 }  // namespace mini

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <vector>
 
 #include "json_file.h"
 
@@ -32,5 +34,27 @@ class MetricsFile {
   std::filesystem::path path_;
   int descriptor_;
 };
+
+/// A line of the file.
+struct StepMetrics {
+  int64_t step;
+  int64_t tokens;  // trained on so far
+  double train_loss;
+  std::optional<double> val_loss;  // where the run was evaluated; NaN for null
+  double learning_rate;
+  double gradient_norm;
+  double tokens_per_s;
+  double seconds;  // so far
+};
+
+struct Metrics {
+  std::vector<StepMetrics> steps;
+  /// The file ends in half a line, which is left out: somebody is writing it, or was killed.
+  bool torn;
+};
+
+/// Reads what a run has written so far. Throws std::runtime_error, with the path and the number of
+/// the line, if a line is not what `train_gpt` writes, or if there is no whole one.
+Metrics read_metrics(const std::filesystem::path& path);
 
 }  // namespace mini

@@ -139,11 +139,18 @@ void GPTImpl::for_each_attention(
     const at::Tensor& idx,
     const std::function<void(int64_t layer, const AttentionSteps& steps)>& fn) {
   check_idx("GPT::for_each_attention", idx, nullptr);
-  at::Tensor x = embed(idx, 0);  // (B, T, C)
-  for (int64_t layer = 0; layer < options.n_layer(); ++layer) {
-    fn(layer, block(layer).attention_steps(x));
-    x = block(layer).forward(x);
-  }
+  for_each_block(idx, [&](int64_t layer, BlockImpl& block, const at::Tensor& x) {
+    fn(layer, block.attention_steps(x));
+  });
+}
+
+void GPTImpl::for_each_heads(
+    const at::Tensor& idx,
+    const std::function<void(int64_t layer, const MultiHeadAttentionImpl::Heads& heads)>& fn) {
+  check_idx("GPT::for_each_heads", idx, nullptr);
+  for_each_block(idx, [&](int64_t layer, BlockImpl& block, const at::Tensor& x) {
+    fn(layer, block.attn->project(block.ln_1(x)));
+  });
 }
 
 std::vector<KvCache> GPTImpl::make_caches() const {
@@ -196,6 +203,16 @@ at::Tensor GPTImpl::final_states(const at::Tensor& idx, std::vector<KvCache>* ca
 // (..., C) -> (..., V)
 at::Tensor GPTImpl::head(const at::Tensor& states) {
   return detail::linear(states, transformer->wte->weight);
+}
+
+// Calls fn(layer, block, x) with what goes into each block.
+void GPTImpl::for_each_block(
+    const at::Tensor& idx, const std::function<void(int64_t, BlockImpl&, const at::Tensor&)>& fn) {
+  at::Tensor x = embed(idx, 0);  // (B, T, C)
+  for (int64_t layer = 0; layer < options.n_layer(); ++layer) {
+    fn(layer, block(layer), x);
+    x = block(layer).forward(x);
+  }
 }
 
 BlockImpl& GPTImpl::block(int64_t layer) {

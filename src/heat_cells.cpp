@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "heat_bins.h"
+
 namespace mini {
 namespace {
 
@@ -65,54 +67,52 @@ std::vector<std::string> every(const std::vector<std::string>& labels, int64_t s
 // The place in HeatScale::off_scale() of a value that is not finite.
 size_t kind_of(double value) { return std::isnan(value) ? 0 : value > 0 ? 1 : 2; }
 
-double larger_or_nan(double a, double b) { return std::isnan(a) || b <= a ? a : b; }
+// Calls visit(row) for each row of a matrix, as doubles. A few rows are copied at a time, since a
+// copy of all may be too large.
+template <typename Visit>
+void for_each_row(const at::Tensor& matrix, const Visit& visit) {
+  constexpr int64_t kValuesAtOnce = int64_t{1} << 16;
+  const int64_t rows = matrix.size(0), columns = matrix.size(1);
+  const int64_t most = std::max<int64_t>(1, kValuesAtOnce / std::max<int64_t>(1, columns));
+  for (int64_t first = 0; first < rows; first += most) {
+    const at::Tensor block = matrix.narrow(0, first, std::min(most, rows - first))
+                                 .to(at::device(at::kCPU).dtype(at::kDouble))
+                                 .contiguous();  // (most, columns)
+    for (int64_t i = 0; i < block.size(0); ++i) {
+      visit(block.const_data_ptr<double>() + i * columns);
+    }
+  }
+}
 
 }  // namespace
 
-std::vector<HeatCells> heat_cells(const char* function, const std::vector<HeatMap>& maps,
-                                  const HeatMapOptions& options) {
+std::vector<HeatMap> printable_maps(const char* function, const std::vector<HeatMap>& maps,
+                                    const HeatMapOptions& options) {
   TORCH_CHECK(!maps.empty(), function, ": expected at least one map, got none");
   check_options(function, options);
-  std::vector<HeatCells> all;
+  std::vector<HeatMap> result;
   for (const HeatMap& map : maps) {
     check_map(function, map);
-    HeatCells cells;
-    cells.rows = map.values.size(0);
-    cells.columns = map.values.size(1);
-    const at::Tensor doubles =
-        map.values.detach().to(at::device(at::kCPU).dtype(at::kDouble)).contiguous();
-    const auto* const first = doubles.const_data_ptr<double>();
-    cells.values.assign(first, first + doubles.numel());
-    cells.title = printable(map.title);
-    cells.row_labels = labels_of(map.row_labels, cells.rows);
-    cells.column_labels = labels_of(map.column_labels, cells.columns);
-    all.push_back(std::move(cells));
+    result.push_back({.values = map.values.detach(),
+                      .title = printable(map.title),
+                      .row_labels = labels_of(map.row_labels, map.values.size(0)),
+                      .column_labels = labels_of(map.column_labels, map.values.size(1))});
   }
-  return all;
+  return result;
 }
 
-HeatCells binned(const HeatCells& cells, int64_t rows_each, int64_t columns_each) {
-  if (rows_each == 1 && columns_each == 1) {
-    return cells;
-  }
-  HeatCells bins;
-  bins.rows = (cells.rows + rows_each - 1) / rows_each;
-  bins.columns = (cells.columns + columns_each - 1) / columns_each;
-  bins.rows_each = rows_each;
-  bins.columns_each = columns_each;
-  bins.title = cells.title;
-  bins.row_labels = every(cells.row_labels, rows_each);
-  bins.column_labels = every(cells.column_labels, columns_each);
-  bins.values.assign(static_cast<size_t>(bins.rows * bins.columns),
-                     -std::numeric_limits<double>::infinity());
-  for (int64_t i = 0; i < cells.rows; ++i) {
-    double* const bin_row = &bins.values[static_cast<size_t>(i / rows_each * bins.columns)];
-    for (int64_t j = 0; j < cells.columns; ++j) {
-      double& bin = bin_row[j / columns_each];
-      bin = larger_or_nan(bin, cells.at(i, j));
-    }
-  }
-  return bins;
+HeatCells binned(const HeatMap& map, int64_t rows_each, int64_t columns_each) {
+  const int64_t columns = map.values.size(1);
+  LargestInBins bins(map.values.size(0), columns, rows_each, columns_each);
+  for_each_row(map.values, [&](const double* row) { bins.add_row(row, columns); });
+  return {.rows = bins.rows(),
+          .columns = bins.columns(),
+          .rows_each = rows_each,
+          .columns_each = columns_each,
+          .values = bins.cells(),
+          .title = map.title,
+          .row_labels = every(map.row_labels, rows_each),
+          .column_labels = every(map.column_labels, columns_each)};
 }
 
 std::string binning_note(const HeatCells& cells) {
@@ -123,18 +123,19 @@ std::string binning_note(const HeatCells& cells) {
          std::to_string(cells.columns_each) + " values.";
 }
 
-HeatScale::HeatScale(const std::vector<HeatMap>& maps, const std::vector<HeatCells>& cells,
-                     const HeatMapOptions& options) {
+HeatScale::HeatScale(const std::vector<HeatMap>& maps, const HeatMapOptions& options) {
   double smallest = std::numeric_limits<double>::infinity(), largest = -smallest;
-  for (const HeatCells& one : cells) {
-    for (const double value : one.values) {
-      if (std::isfinite(value)) {
-        smallest = std::min(smallest, value);
-        largest = std::max(largest, value);
-      } else {
-        ++off_scale_[kind_of(value)].count;
+  for (const HeatMap& map : maps) {
+    for_each_row(map.values, [&, columns = map.values.size(1)](const double* row) {
+      for (int64_t j = 0; j < columns; ++j) {
+        if (std::isfinite(row[j])) {
+          smallest = std::min(smallest, row[j]);
+          largest = std::max(largest, row[j]);
+        } else {
+          ++off_scale_[kind_of(row[j])].count;
+        }
       }
-    }
+    });
   }
   has_values_ = smallest <= largest;
   if (has_values_) {

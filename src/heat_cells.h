@@ -15,7 +15,7 @@
 
 namespace mini {
 
-/// The cells of one map, and its texts made printable.
+/// The cells of one map.
 struct HeatCells {
   int64_t rows = 0, columns = 0;            // of cells
   int64_t rows_each = 1, columns_each = 1;  // values that a cell stands for
@@ -28,12 +28,14 @@ struct HeatCells {
   }
 };
 
-/// Checks maps and options, and reads the values.  Messages begin with `function`.
-std::vector<HeatCells> heat_cells(const char* function, const std::vector<HeatMap>& maps,
-                                  const HeatMapOptions& options);
+/// The maps with texts made printable, and a label for every row and column.  Checks them and the
+/// options; messages begin with `function`.
+std::vector<HeatMap> printable_maps(const char* function, const std::vector<HeatMap>& maps,
+                                    const HeatMapOptions& options);
 
-/// Fewer cells: each shows the largest of rows_each x columns_each values, NaN if there is one.
-HeatCells binned(const HeatCells& cells, int64_t rows_each, int64_t columns_each);
+/// The cells of a printable map: each shows the largest of rows_each x columns_each values, NaN if
+/// there is one.
+HeatCells binned(const HeatMap& map, int64_t rows_each, int64_t columns_each);
 
 /// "Each cell shows the largest of up to 3 x 3 values.", or nothing where each shows one.
 std::string binning_note(const HeatCells& cells);
@@ -41,8 +43,7 @@ std::string binning_note(const HeatCells& cells);
 /// One scale for all maps.
 class HeatScale {
  public:
-  HeatScale(const std::vector<HeatMap>& maps, const std::vector<HeatCells>& cells,
-            const HeatMapOptions& options);
+  HeatScale(const std::vector<HeatMap>& maps, const HeatMapOptions& options);
 
   Color color(double value) const;
   std::string text(double value) const { return number_text(value, form_); }

@@ -57,10 +57,10 @@ struct Panel {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-Panel panel_of(const HeatCells& map, const HeatScale& scale) {
+Panel panel_of(const HeatMap& map, const HeatScale& scale) {
   Panel panel{};
-  panel.cells = binned(map, std::max<int64_t>(1, ceil_div(map.rows, kMostCells)),
-                       std::max<int64_t>(1, ceil_div(map.columns, kMostCells)));
+  panel.cells = binned(map, std::max<int64_t>(1, ceil_div(map.values.size(0), kMostCells)),
+                       std::max<int64_t>(1, ceil_div(map.values.size(1), kMostCells)));
   const double value_width =
       static_cast<double>(scale.text_width() + 2) * kLabelSize * Svg::kCharacterWidth;
   panel.values = static_cast<double>(panel.cells.columns) * value_width <= kRoomForValues &&
@@ -203,13 +203,13 @@ double draw_legend(Svg& svg, const HeatScale& scale, double y) {
 }  // namespace
 
 std::string heat_map_svg(const std::vector<HeatMap>& maps, const HeatMapOptions& options) {
-  const std::vector<HeatCells> whole = heat_cells("heat_map_svg", maps, options);
-  const HeatScale scale(maps, whole, options);
+  const std::vector<HeatMap> whole = printable_maps("heat_map_svg", maps, options);
+  const HeatScale scale(whole, options);
   Svg svg;
   std::set<std::string> notes;
   std::string titles;
   double x = kMargin, y = kMargin, right = 0, bottom = kMargin;
-  for (const HeatCells& map : whole) {
+  for (const HeatMap& map : whole) {
     const Panel panel = panel_of(map, scale);
     if (x > kMargin && x + panel.width() > kPageWidth) {  // a new row of maps
       x = kMargin;

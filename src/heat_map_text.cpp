@@ -131,24 +131,24 @@ class Painter {
   const Terminal& terminal_;
 };
 
-int64_t label_width(const HeatCells& map, int64_t map_width) {
+int64_t label_width(const std::vector<std::string>& labels, int64_t map_width) {
   int64_t width = 0;
-  for (const std::string& label : map.row_labels) {
+  for (const std::string& label : labels) {
     width = std::max(width, display_width(label));
   }
   return std::min(width, map_width / 4);
 }
 
 // Whether each map has room for its columns, or for `enough` of them.
-bool fits(const std::vector<HeatCells>& maps, const Layout& layout, int64_t enough) {
-  return std::all_of(maps.begin(), maps.end(), [&](const HeatCells& map) {
-    const int64_t cells = std::min(map.columns, enough) * layout.cell_width;
-    return label_width(map, layout.width) + 1 + cells <= layout.width;
+bool fits(const std::vector<HeatMap>& maps, const Layout& layout, int64_t enough) {
+  return std::all_of(maps.begin(), maps.end(), [&](const HeatMap& map) {
+    const int64_t cells = std::min(map.values.size(1), enough) * layout.cell_width;
+    return label_width(map.row_labels, layout.width) + 1 + cells <= layout.width;
   });
 }
 
 // The most telling layout that fits. Side by side, the difference between maps is seen best.
-Layout choose_layout(const std::vector<HeatCells>& maps, int64_t value_width,
+Layout choose_layout(const std::vector<HeatMap>& maps, int64_t value_width,
                      const Terminal& terminal) {
   const auto count = static_cast<int64_t>(maps.size());
   const int64_t share = (terminal.width - kGap * (count - 1)) / count;
@@ -169,12 +169,13 @@ Layout choose_layout(const std::vector<HeatCells>& maps, int64_t value_width,
 }
 
 // At most as many columns as fit, and as many rows as are good to read.
-HeatCells fitted(const HeatCells& map, const Layout& layout) {
-  const int64_t room = layout.width - label_width(map, layout.width) - 1;
+HeatCells fitted(const HeatMap& map, const Layout& layout) {
+  const int64_t rows = map.values.size(0), columns = map.values.size(1);
+  const int64_t room = layout.width - label_width(map.row_labels, layout.width) - 1;
   const int64_t columns_each =
-      std::max<int64_t>(1, ceil_div(map.columns, std::max<int64_t>(1, room / layout.cell_width)));
-  const int64_t rows_each = std::max({int64_t{1}, ceil_div(map.rows, kMostRows),
-                                      std::min(columns_each, ceil_div(map.rows, kSquareRows))});
+      std::max<int64_t>(1, ceil_div(columns, std::max<int64_t>(1, room / layout.cell_width)));
+  const int64_t rows_each = std::max(
+      {int64_t{1}, ceil_div(rows, kMostRows), std::min(columns_each, ceil_div(rows, kSquareRows))});
   return binned(map, rows_each, columns_each);
 }
 
@@ -211,7 +212,7 @@ std::vector<Line> lines_of(const HeatCells& map, const Layout& layout, const Pai
     lines.push_back({text, display_width(text)});
     return lines;
   }
-  const int64_t labels = label_width(map, layout.width);
+  const int64_t labels = label_width(map.row_labels, layout.width);
   const Line header = column_labels(map, layout);
   lines.push_back({spaces(labels + 1) + header.text, labels + 1 + header.width});
   for (int64_t i = 0; i < map.rows; ++i) {
@@ -253,17 +254,17 @@ std::string text_of(const std::vector<Line>& lines) {
 
 std::string heat_map_text(const std::vector<HeatMap>& maps, const HeatMapOptions& options,
                           const Terminal& terminal) {
-  const std::vector<HeatCells> whole = heat_cells("heat_map_text", maps, options);
+  const std::vector<HeatMap> whole = printable_maps("heat_map_text", maps, options);
   TORCH_CHECK(terminal.width > 0, "heat_map_text: expected a terminal of at least one column, got ",
               terminal.width);
   const Terminal page{.width = std::max(terminal.width, kLeastWidth), .colors = terminal.colors};
-  const HeatScale scale(maps, whole, options);
+  const HeatScale scale(whole, options);
   const Painter painter(scale, page);
   const Layout layout = choose_layout(whole, scale.text_width(), page);
 
   std::vector<std::vector<Line>> grids;
   std::set<std::string> notes;
-  for (const HeatCells& map : whole) {
+  for (const HeatMap& map : whole) {
     const HeatCells cells = fitted(map, layout);
     grids.push_back(lines_of(cells, layout, painter));
     notes.insert(binning_note(cells));

@@ -69,8 +69,8 @@ AttentionSteps MultiHeadAttentionImpl::attention_steps(const at::Tensor& x,
   return mini::attention_steps(q, k, v, attention_options(mask));
 }
 
-// Views of one packed product: attention takes any strides, so nothing is copied.
 MultiHeadAttentionImpl::Heads MultiHeadAttentionImpl::project(const at::Tensor& x) {
+  detail::check_input("MultiHeadAttention::project", x, options.n_embd(), c_attn->weight);
   const int64_t nh = options.n_head();
   const int64_t hs = options.n_embd() / nh;
   const std::vector<at::Tensor> qkv =

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "mini/heat_map.h"
 
+#include <sys/resource.h>
+
 #include <limits>
 #include <sstream>
 
 #include "color_scale.h"
 #include "display_text.h"
+#include "files.h"
 #include "golden.h"
 #include "support.h"
 #include "terminal.h"
@@ -265,7 +268,7 @@ TEST_CASE("too many values are binned, the largest are kept, and a line says so"
   CHECK(svg.size() < 2'000'000);
 
   values.slice(0, 0, 64).fill_(-INFINITY);
-  values[3999][3999] = NAN;
+  values[3990][3990] = NAN;
   const std::string off = heat_map_svg({values});
   CHECK_THAT(off, ContainsSubstring(">1 NaN<") && ContainsSubstring(">256000 -infinity<"));
   CHECK(count(off, "fill=\"" + hex(kNanColor) + "\"") == 2);
@@ -274,6 +277,23 @@ TEST_CASE("too many values are binned, the largest are kept, and a line says so"
   // A few long rows stay rows.
   const std::string rows = plain({at::ones({4, 1000})});
   CHECK_THAT(rows, ContainsSubstring("largest of up to 1 x ") && ContainsSubstring("\n3  "));
+}
+
+TEST_CASE("a large matrix is drawn without a copy of it", "[heat_map]") {
+  const auto peak_memory = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return 1024 * usage.ru_maxrss;
+  };
+  const at::Tensor values = at::ones({1, 1}).expand({8000, 8000});  // itself of 4 bytes
+  const int status = in_child([&] {
+    at::set_num_threads(1);  // there are no others in this process
+    const auto before = peak_memory();
+    plain({values});
+    heat_map_svg({values});
+    if (peak_memory() - before > 64'000'000) throw std::runtime_error("too much memory");
+  });
+  CHECK(status == 0);
 }
 
 TEST_CASE("a heat map refuses what is no matrix", "[heat_map]") {

@@ -397,6 +397,8 @@ TEST_CASE("multi-head attention refuses options and inputs that cannot be",
                         "n_embd = 12, got [2, 6, 11]"));
   CHECK_THROWS_WITH(attention->attention_steps(at::zeros({12})),
                     ContainsSubstring("MultiHeadAttention::attention_steps: expected x"));
+  CHECK_THROWS_WITH(attention->project(at::zeros({12})),
+                    ContainsSubstring("MultiHeadAttention::project: expected x"));
   CHECK_THROWS_WITH(attention(at::Tensor()), ContainsSubstring("got an undefined tensor"));
   CHECK_THROWS_WITH(attention(at::zeros({2, 6, 12}, at::kDouble)),
                     ContainsSubstring("must share a dtype, got x Double and weights Float"));

@@ -1,27 +1,29 @@
-# The page as one string: its style and its script in place of the links to them.
-#   cmake -DPAGE=page.html -DOUTPUT=page_source.cpp -P embed.cmake
+# A page as one string: its styles and its scripts in place of the links to them.
+#   cmake -DPAGE=page.html -DFUNCTION=page_source -DOUTPUT=page_source.cpp -P embed.cmake
 cmake_minimum_required(VERSION 3.25)
 
 cmake_path(GET PAGE PARENT_PATH folder)
 file(READ "${PAGE}" html)
-file(READ "${folder}/page.css" css)
-file(READ "${folder}/page.js" js)
-function(replace_once link text)
-  string(FIND "${html}" "${link}" found)
-  if(found EQUAL -1)
-    message(FATAL_ERROR "${PAGE} does not hold ${link}")
+function(embed before after element)
+  string(REGEX MATCHALL "${before}[a-z]+[.][a-z]+${after}" links "${html}")
+  if(NOT links)
+    message(FATAL_ERROR "${PAGE} has no ${before}...${after}")
   endif()
-  string(REPLACE "${link}" "${text}" html "${html}")
+  foreach(link ${links})
+    string(REGEX MATCH "[a-z]+[.](css|js)" name "${link}")
+    file(READ "${folder}/${name}" content)
+    string(REPLACE "${link}" "<${element}>\n${content}</${element}>" html "${html}")
+  endforeach()
   set(html "${html}" PARENT_SCOPE)
 endfunction()
-replace_once("<link rel=\"stylesheet\" href=\"page.css\">" "<style>\n${css}</style>")
-replace_once("<script src=\"page.js\"></script>" "<script>\n${js}</script>")
+embed("<link rel=\"stylesheet\" href=\"" "\">" style)
+embed("<script src=\"" "\"></script>" script)
 
 file(WRITE "${OUTPUT}" "#include <string_view>
 
 namespace mini {
 
-std::string_view page_source() { return R\"page(${html})page\"; }
+std::string_view ${FUNCTION}() { return R\"page(${html})page\"; }
 
 }  // namespace mini
 ")

@@ -63,10 +63,6 @@ function measures(steps, mask) {
 
 // --- the state: a divisor, a batch, and edits of q, k and v; it stands in the address ----------
 
-const element = (id) => document.getElementById(id);
-const data = JSON.parse(element("data").textContent);
-const offScale = {nan: NaN, inf: Infinity, "-inf": -Infinity};
-const numbers = (list) => (Array.isArray(list) ? list.map(numbers) : (offScale[list] ?? list));
 const most = data.head_size;
 const root = Math.sqrt(most);
 const names = ["q", "k", "v"].filter((name) => data[name]);
@@ -122,15 +118,7 @@ function writeAddress() {
   }, 200);
 }
 
-// --- colours: src/color_scale.cpp ---------------------------------------------------------------
-
-function colorAt(position) {
-  const place = Math.min(Math.max(position, 0), 1) * (data.colors.length - 1);
-  const below = Math.min(Math.floor(place), data.colors.length - 2);
-  return data.colors[below].map(
-    (from, i) => from + (place - below) * (data.colors[below + 1][i] - from),
-  );
-}
+// --- colours ------------------------------------------------------------------------------------
 
 function isBright(color) {
   const [r, g, b] = color.map((c) =>
@@ -146,15 +134,6 @@ function paint(cell, weight, highest) {
 }
 
 // --- what is on the page ------------------------------------------------------------------------
-function fixed(number, digits) {
-  if (!Number.isFinite(number)) return Number.isNaN(number) ? "NaN" : number > 0 ? "∞" : "−∞";
-  const text = number.toFixed(digits);
-  return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
-}
-
-function add(parent, tag, properties = {}) {
-  return parent.appendChild(Object.assign(document.createElement(tag), properties));
-}
 
 function addFigure(parent, caption) {
   const figure = add(parent, "figure");

@@ -24,6 +24,7 @@
 #include "mini/block.h"
 #include "mini/export.h"
 #include "mini/kv_cache.h"
+#include "mini/multi_head_attention.h"
 
 namespace mini {
 
@@ -100,6 +101,12 @@ class MINI_API GPTImpl : public torch::nn::Cloneable<GPTImpl> {
   void for_each_attention(
       const at::Tensor& idx,
       const std::function<void(int64_t layer, const AttentionSteps& steps)>& fn);
+  /// The same with only what the heads attend with, q, k and v (B, nh, T, hs), and no T x T matrix:
+  /// for long sequences, of which `fn` can take the steps a head or some rows at a time. The
+  /// attention is causal.
+  void for_each_heads(
+      const at::Tensor& idx,
+      const std::function<void(int64_t layer, const MultiHeadAttentionImpl::Heads& heads)>& fn);
 
   /// Empty caches for `forward`, one for each block, each with room for block_size positions.
   std::vector<KvCache> make_caches() const;
@@ -116,6 +123,8 @@ class MINI_API GPTImpl : public torch::nn::Cloneable<GPTImpl> {
   at::Tensor embed(const at::Tensor& idx, int64_t position);
   at::Tensor final_states(const at::Tensor& idx, std::vector<KvCache>* caches);
   at::Tensor head(const at::Tensor& states);
+  void for_each_block(const at::Tensor& idx,
+                      const std::function<void(int64_t, BlockImpl&, const at::Tensor&)>& fn);
   BlockImpl& block(int64_t layer);
 };
 TORCH_MODULE(GPT);

@@ -69,6 +69,13 @@ class MINI_API MultiHeadAttentionImpl : public torch::nn::Cloneable<MultiHeadAtt
   /// (..., nh, T, hs), before c_proj.
   AttentionSteps attention_steps(const at::Tensor& x, const std::optional<at::Tensor>& mask = {});
 
+  /// What the heads attend with.
+  struct Heads {
+    at::Tensor q, k, v;  ///< (..., nh, T, hs)
+  };
+  /// Queries, keys and values of x (..., T, C), as views of one packed product.
+  Heads project(const at::Tensor& x);
+
   MultiHeadAttentionOptions options;
   torch::nn::Linear c_attn{nullptr}, c_proj{nullptr};
 
@@ -77,10 +84,6 @@ class MINI_API MultiHeadAttentionImpl : public torch::nn::Cloneable<MultiHeadAtt
                            {2, torch::nn::AnyValue(static_cast<KvCache*>(nullptr))})
 
  private:
-  struct Heads {
-    at::Tensor q, k, v;  // (..., nh, T, hs)
-  };
-  Heads project(const at::Tensor& x);
   AttentionOptions attention_options(const std::optional<at::Tensor>& mask) const;
 };
 TORCH_MODULE(MultiHeadAttention);

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: MIT
+// Where each head of a model looks, and how much of it the division by the square root of the head
+// size leaves.
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "app.h"
+#include "display_text.h"
+#include "head_view.h"
+#include "keep_memory.h"
+#include "mini/safetensors.h"
+#include "mini/text.h"
+#include "page.h"
+#include "run_folder.h"
+
+namespace {
+
+using mini::HeadFigures;
+using mini::HeadView;
+using mini::Json;
+
+struct Options {
+  std::string model;
+  std::string prompt;
+  std::string prompt_file;
+  std::vector<int64_t> prompt_tokens;
+  std::string tensors;
+  bool causal = false;
+};
+
+struct Head : mini::HeadComparison {
+  int64_t layer, head;
+};
+
+struct Inspection {
+  int64_t layers, heads;  // heads of each layer
+  int64_t tokens;
+  int64_t head_size;
+  bool causal;
+  std::vector<std::string> texts = {};  // of the tokens, where they have any
+  std::vector<Head> views = {};
+
+  double root() const { return std::sqrt(static_cast<double>(head_size)); }
+
+  // Weights a side that a cell of the page stands for.
+  int64_t values_each() const {
+    const int64_t cells = mini::cells_of_heads_page(layers * heads);
+    return (tokens + cells - 1) / cells;
+  }
+
+  // q, k (heads, T, hs)
+  void add_layer(int64_t layer, const at::Tensor& q, const at::Tensor& k) {
+    int64_t head = 0;
+    for (const mini::HeadComparison& one : mini::compare_heads(q, k, causal, values_each())) {
+      views.push_back({one, layer, head++});
+    }
+  }
+};
+
+// (1, T)
+at::Tensor prompt_tokens(const Options& options, const mini::Tokenizer& tokenizer) {
+  if (!options.prompt_file.empty()) {
+    return tokenizer.encode(mini::TextFile(options.prompt_file).bytes()).unsqueeze(0);
+  }
+  if (!options.prompt_tokens.empty()) {
+    return torch::tensor(options.prompt_tokens).unsqueeze(0);
+  }
+  TORCH_CHECK(!options.prompt.empty(), "--prompt: expected at least one character, got none");
+  return tokenizer.encode(options.prompt).unsqueeze(0);
+}
+
+Inspection inspect_model(const Options& options) {
+  mini::TrainedModel trained = mini::load_trained_model(options.model);
+  const at::Tensor idx = prompt_tokens(options, trained.tokenizer);  // (1, T)
+  const mini::GPTOptions& sizes = trained.model->options;
+  Inspection inspection{.layers = sizes.n_layer(),
+                        .heads = sizes.n_head(),
+                        .tokens = idx.size(1),
+                        .head_size = sizes.n_embd() / sizes.n_head(),
+                        .causal = true};
+  trained.model->for_each_heads(
+      idx, [&](int64_t layer, const mini::MultiHeadAttentionImpl::Heads& heads) {
+        inspection.add_layer(layer, heads.q[0], heads.k[0]);
+      });
+  for (int64_t i = 0; i < inspection.tokens; ++i) {
+    inspection.texts.push_back(mini::printable(trained.tokenizer.decode(idx[0][i])));
+  }
+  return inspection;
+}
+
+// The tensor `name` of a file, as (layers, heads, T, hs).
+at::Tensor load_heads(const std::string& file, const mini::SafetensorsFile& content,
+                      const std::string& name) {
+  const at::Tensor* found = content.tensors.find(name);
+  if (found == nullptr) {
+    throw std::runtime_error(fmt::format("'{}' has no tensor {}", file, name));
+  }
+  TORCH_CHECK(
+      found->dim() >= 2 && found->dim() <= 4 && found->numel() > 0 && found->is_floating_point(),
+      "'", file, "': expected ", name,
+      " as (layers, heads, T, hs), (heads, T, hs) or (T, hs), each ",
+      "above 0, of floating numbers, got ", found->scalar_type(), ' ', found->sizes());
+  at::Tensor heads = *found;
+  while (heads.dim() < 4) {
+    heads = heads.unsqueeze(0);
+  }
+  return heads.to(at::promote_types(heads.scalar_type(), at::kFloat));
+}
+
+Inspection inspect_tensors(const Options& options) {
+  const mini::SafetensorsFile content = mini::load_safetensors(options.tensors);
+  const at::Tensor q = load_heads(options.tensors, content, "q");
+  const at::Tensor k = load_heads(options.tensors, content, "k");
+  TORCH_CHECK(q.sizes() == k.sizes() && q.scalar_type() == k.scalar_type(), "'", options.tensors,
+              "': expected q and k of one shape and dtype, got q ", content.tensors["q"].sizes(),
+              ' ', content.tensors["q"].scalar_type(), " and k ", content.tensors["k"].sizes(), ' ',
+              content.tensors["k"].scalar_type());
+  Inspection inspection{.layers = q.size(0),
+                        .heads = q.size(1),
+                        .tokens = q.size(2),
+                        .head_size = q.size(3),
+                        .causal = options.causal};
+  for (int64_t layer = 0; layer < inspection.layers; ++layer) {
+    inspection.add_layer(layer, q[layer], k[layer]);
+  }
+  return inspection;
+}
+
+std::string counted(int64_t count, const std::string& thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
+std::string described(const Inspection& inspection) {
+  return fmt::format("{} of {} of size {}, {}{}", counted(inspection.layers, "layer"),
+                     counted(inspection.heads, "head"), inspection.head_size,
+                     counted(inspection.tokens, "token"), inspection.causal ? ", causal" : "");
+}
+
+std::string figures_text(const HeadFigures& f) {
+  return fmt::format("{:8.3f} {:6.0f} % {:6.3f} {:9.2f}", f.entropy, 100 * f.entropy_share, f.peak,
+                     f.distance);
+}
+
+double mean(const Inspection& inspection, HeadView Head::*view, double HeadFigures::*figure) {
+  double total = 0;
+  for (const Head& head : inspection.views) {
+    total += (head.*view).figures.*figure;
+  }
+  return total / static_cast<double>(inspection.views.size());
+}
+
+// What the figures say of all heads.
+std::string conclusion(const Inspection& inspection) {
+  const auto of_all = [&](HeadView Head::*view, double HeadFigures::*figure) {
+    return mean(inspection, view, figure);
+  };
+  std::string text = fmt::format(
+      "What to see: divided by {:.2f}, the heads have {:.0f} % of the entropy of even weights\n"
+      "instead of {:.0f} %, and peaks of {:.2f} instead of {:.2f}.\n",
+      inspection.root(), 100 * of_all(&Head::scaled, &HeadFigures::entropy_share),
+      100 * of_all(&Head::unscaled, &HeadFigures::entropy_share),
+      of_all(&Head::scaled, &HeadFigures::peak), of_all(&Head::unscaled, &HeadFigures::peak));
+  if (inspection.views.size() > 1) {
+    const auto [nearest, farthest] = std::minmax_element(
+        inspection.views.begin(), inspection.views.end(), [](const Head& a, const Head& b) {
+          return a.scaled.figures.distance < b.scaled.figures.distance;
+        });
+    text += fmt::format(
+        "Head {} of layer {} looks {:.2f} tokens back, head {} of layer {} looks {:.2f} back: the\n"
+        "nearest and the farthest.\n",
+        nearest->head, nearest->layer, nearest->scaled.figures.distance, farthest->head,
+        farthest->layer, farthest->scaled.figures.distance);
+  }
+  return text;
+}
+
+std::string to_text(const Inspection& inspection) {
+  std::string text = described(inspection) + "\n\n";
+  const std::string columns =
+      fmt::format("{:>8} {:>8} {:>6} {:>9}", "entropy", "of even", "peak", "distance");
+  text +=
+      fmt::format("{:13}{:<36}divided by {:.2f}\n", "", "without the division", inspection.root());
+  text += fmt::format("layer  head {0}   {0}\n", columns);
+  for (const Head& head : inspection.views) {
+    text += fmt::format("{:5} {:5} {}   {}\n", head.layer, head.head,
+                        figures_text(head.unscaled.figures), figures_text(head.scaled.figures));
+  }
+  text +=
+      "\nMeans over the queries. entropy: in nats, and as a share of that of even weights on the\n"
+      "keys that the query sees; peak: its largest weight; distance: how many tokens back its\n"
+      "weights look on average.\n\n";
+  return text + conclusion(inspection);
+}
+
+Json number(double value) { return mini::to_json(at::scalar_tensor(value, at::kDouble)); }
+
+Json to_json(const HeadFigures& f) {
+  return {{"entropy", number(f.entropy)},
+          {"entropy_share", number(f.entropy_share)},
+          {"peak", number(f.peak)},
+          {"distance", number(f.distance)}};
+}
+
+Json sizes_json(const Inspection& inspection) {
+  return {{"layers", inspection.layers},
+          {"heads", inspection.heads},
+          {"head_size", inspection.head_size},
+          {"tokens", inspection.tokens},
+          {"causal", inspection.causal}};
+}
+
+Json to_json(const Inspection& inspection) {
+  Json json = sizes_json(inspection);
+  json["attention"] = Json::array();
+  for (const Head& head : inspection.views) {
+    json["attention"].push_back({{"layer", head.layer},
+                                 {"head", head.head},
+                                 {"unscaled", to_json(head.unscaled.figures)},
+                                 {"scaled", to_json(head.scaled.figures)}});
+  }
+  return json;
+}
+
+mini::Table to_table(const Inspection& inspection) {
+  mini::Table table{{"layer", "head", "division", "entropy", "entropy_share", "peak", "distance"},
+                    {}};
+  for (const Head& head : inspection.views) {
+    for (const auto& [division, view] :
+         {std::pair("none", &head.unscaled), {"sqrt(head_size)", &head.scaled}}) {
+      const HeadFigures& f = view->figures;
+      table.rows.push_back({head.layer, head.head, division, number(f.entropy),
+                            number(f.entropy_share), number(f.peak), number(f.distance)});
+    }
+  }
+  return table;
+}
+
+std::string to_html(const Inspection& inspection) {
+  Json data = sizes_json(inspection);
+  data["description"] = described(inspection);
+  data["values_each"] = inspection.values_each();
+  data["texts"] = inspection.texts;
+  for (const Head& head : inspection.views) {
+    Json entry = {{"layer", head.layer}, {"head", head.head}};
+    for (const auto& [name, view] :
+         {std::pair("unscaled", &head.unscaled), {"scaled", &head.scaled}}) {
+      entry[name] = to_json(view->figures);
+      entry[name]["weights"] = mini::packed_cells(view->weights, inspection.causal);
+    }
+    data["views"].push_back(entry);
+  }
+  return mini::heads_page(data);
+}
+
+void add_options(mini::App& app, Options& options) {
+  CLI::Option* model =
+      app.add_option("--model", options.model,
+                     "Folder of a run, for its best checkpoint (the last while there is no best), "
+                     "of a checkpoint in it, or of a GPT-2 (config.json, model.safetensors), whose "
+                     "text is token ids: '1 2 3'")
+          ->check(mini::file_name())
+          ->type_name("MODEL");
+  CLI::Option* prompt =
+      app.add_option("--prompt", options.prompt, "Text for it to look at")->needs(model);
+  CLI::Option* file = app.add_option("--prompt-file", options.prompt_file, "The same from a file")
+                          ->check(mini::file_name())
+                          ->type_name("FILE")
+                          ->needs(model)
+                          ->excludes(prompt);
+  app.add_option("--prompt-tokens", options.prompt_tokens, "The same as token ids: 1,2,3")
+      ->transform(mini::whole_number())
+      ->delimiter(',')
+      ->needs(model)
+      ->excludes(prompt)
+      ->excludes(file);
+  CLI::Option* tensors =
+      app.add_option("--tensors", options.tensors,
+                     "Instead of a model a safetensors file with queries q and keys k, both of one "
+                     "shape, (layers, heads, T, hs), (heads, T, hs) or (T, hs), in float32, "
+                     "float64, bfloat16 or float16; other tensors in it do not matter")
+          ->check(mini::file_name())
+          ->type_name("FILE")
+          ->excludes(model);
+  app.add_flag("--causal", options.causal,
+               "Hide every key to the right of its query (a model's heads always do)")
+      ->needs(tensors);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  mini::App app("inspect_attention",
+                "Where each head looks: entropy, peak and distance of its attention weights, "
+                "without and with the division by the square root of the head size.",
+                {mini::Format::kHtml});
+  add_options(app, options);
+  app.footer(
+      "Example: inspect_attention --model run --prompt 'To be, or not to be' --format html "
+      "--output heads.html");
+  return app.run(argc, argv, [&] {
+    mini::keep_freed_memory();
+    if (options.tensors.empty() && options.model.empty()) {
+      throw mini::UsageError("expected --model or --tensors");
+    }
+    if (!options.model.empty() && app.count("--prompt") == 0 && options.prompt_file.empty() &&
+        options.prompt_tokens.empty()) {
+      throw mini::UsageError("--model: expected --prompt, --prompt-file or --prompt-tokens");
+    }
+    const torch::NoGradGuard no_grad;
+    const Inspection inspection =
+        options.tensors.empty() ? inspect_model(options) : inspect_tensors(options);
+    return mini::Report{.text = to_text(inspection),
+                        .json = to_json(inspection),
+                        .table = to_table(inspection),
+                        .svg = {},
+                        .html = [inspection] { return to_html(inspection); }};
+  });
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT
+// The page of inspect_attention, used as a person would.
+import assert from "node:assert/strict";
+import {readFileSync} from "node:fs";
+import {createRequire} from "node:module";
+import {join} from "node:path";
+import {after, before, test} from "node:test";
+import {HtmlValidate} from "html-validate";
+import {desktop, folder, launch, open, phone, run, runJson, write} from "./browser.mjs";
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** A safetensors file with q and k, of float32 numbers without a pattern. */
+function writeHeads(name, shape) {
+  const count = shape.reduce((a, b) => a * b);
+  const header = JSON.stringify({
+    q: {dtype: "F32", shape, data_offsets: [0, 4 * count]},
+    k: {dtype: "F32", shape, data_offsets: [4 * count, 8 * count]},
+  });
+  const bytes = Buffer.alloc(8 + header.length + 8 * count);
+  bytes.writeBigUInt64LE(BigInt(header.length), 0);
+  bytes.write(header, 8);
+  for (let i = 0; i < 2 * count; ++i)
+    bytes.writeFloatLE(1.5 * Math.sin(i * i * 0.7 + i), 8 + header.length + 4 * i);
+  return write(name, bytes);
+}
+
+// A run of a tiny model, with text; many heads; many tokens.
+const text = write("text.txt", "to be or not to be, that is the question <b>\n".repeat(40));
+const sizes = "--block-size 24 --n-layer 2 --n-head 3 --n-embd 24 --steps 2 --threads 1";
+run("train_gpt", "--data", text, "--output", join(folder, "run"), ...sizes.split(" "));
+const prompt = "to be or not <b>";
+const model = ["--model", join(folder, "run"), "--prompt", prompt];
+const ofModel = write("model.html", run("inspect_attention", ...model, "--format", "html"));
+const few = ["--tensors", writeHeads("few.safetensors", [2, 3, 6, 8])];
+const ofFew = write("few.html", run("inspect_attention", ...few, "--format", "html"));
+const deep = ["--tensors", writeHeads("deep.safetensors", [12, 3, 6, 8])];
+const ofDeep = write("deep.html", run("inspect_attention", ...deep, "--format", "html"));
+const many = ["--tensors", writeHeads("many.safetensors", [1, 2, 300, 8]), "--causal"];
+const ofMany = write("many.html", run("inspect_attention", ...many, "--format", "html"));
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser.close());
+
+/** A test of one open page, which must end without faults. */
+function onPage(name, path, options, body) {
+  test(name, async () => {
+    const page = await open(browser, path, options);
+    await body(page);
+    assert.deepEqual(page.faults, []);
+    await page.context().close();
+  });
+}
+
+const head = (page, layer, number) =>
+  page.getByRole("button", {name: `Layer ${layer}, head ${number}:`});
+const title = (page) => page.locator("#one-title").textContent();
+const told = async (page) => (await page.locator("#cell").textContent()).split("\n");
+const without = (page) => page.getByRole("radio", {name: "without the division"});
+
+onPage("a click enlarges a head, and the page tells its figures", ofFew, {}, async (page) => {
+  assert.equal(await page.locator(".row button").count(), 6);
+  assert.equal(await title(page), "Layer 0, head 0, divided by √8 = 2.83");
+  await head(page, 1, 2).click();
+  assert.equal(await title(page), "Layer 1, head 2, divided by √8 = 2.83");
+  assert.equal(await head(page, 1, 2).getAttribute("aria-pressed"), "true");
+  assert.equal(await head(page, 0, 0).getAttribute("aria-pressed"), "false");
+  const {scaled, unscaled} = runJson("inspect_attention", ...few).attention[5];
+  const shown = await page
+    .locator("#figures tbody tr")
+    .evaluateAll((rows) => rows.map((row) => [...row.cells].slice(1).map((c) => c.textContent)));
+  const texts = ({entropy, entropy_share, peak, distance}) => [
+    entropy.toFixed(3),
+    `${(100 * entropy_share).toFixed(0)} %`,
+    peak.toFixed(3),
+    distance.toFixed(2).replace("-", "−"),
+  ];
+  assert.deepEqual(
+    shown,
+    texts(scaled).map((text, i) => [text, texts(unscaled)[i]]),
+  );
+});
+
+onPage("Enter enlarges a head, arrows move in it, Escape leads back", ofFew, {}, async (page) => {
+  await head(page, 0, 1).focus();
+  await page.keyboard.press("Enter");
+  assert.equal(await title(page), "Layer 0, head 1, divided by √8 = 2.83");
+  assert.equal(await page.evaluate("document.activeElement.id"), "enlarged");
+  for (const [key, place] of [
+    ["ArrowRight", "Query 0, key 0"],
+    ["ArrowRight", "Query 0, key 1"],
+    ["ArrowDown", "Query 1, key 1"],
+    ["End", "Query 1, key 5"],
+    ["ArrowRight", "Query 1, key 5"],
+    ["ArrowLeft", "Query 1, key 4"],
+    ["ArrowUp", "Query 0, key 4"],
+    ["ArrowUp", "Query 0, key 4"],
+    ["Home", "Query 0, key 0"],
+  ]) {
+    await page.keyboard.press(key);
+    assert.equal((await told(page))[0], place, key);
+  }
+  await page.keyboard.press("Escape");
+  const focused = () => page.evaluate("document.activeElement.getAttribute('aria-label')");
+  assert.match(await focused(), /^Layer 0, head 1:/);
+  await page.getByRole("button", {name: "All heads"}).click();
+  assert.match(await focused(), /^Layer 0, head 1:/);
+});
+
+for (const viewport of [phone, desktop]) {
+  onPage(
+    `a head of any layer is seen at once, ${viewport.width} wide`,
+    ofDeep,
+    {viewport},
+    async (page) => {
+      for (const layer of [11, 0, 5]) {
+        await head(page, layer, 1).click();
+        const {y, height} = await page.locator("#enlarged").boundingBox();
+        assert.ok(
+          y >= 40 && y + height <= viewport.height,
+          `layer ${layer}: from ${y}, ${height} high`,
+        );
+      }
+    },
+  );
+}
+
+onPage("the switch takes the division away, everywhere", ofFew, {}, async (page) => {
+  const pixels = () =>
+    page.evaluate("[...document.querySelectorAll('canvas')].map((c) => c.toDataURL())");
+  const divided = await pixels();
+  const [, share] = (await head(page, 0, 0).textContent()).match(/^(\d+) %$/);
+  await without(page).check();
+  const raw = await pixels();
+  assert.equal(divided.length, 7);
+  divided.forEach((picture, i) => assert.notEqual(raw[i], picture, `canvas ${i}`));
+  assert.equal(await title(page), "Layer 0, head 0, without the division");
+  const {unscaled, scaled} = runJson("inspect_attention", ...few).attention[0];
+  assert.equal(share, (100 * scaled.entropy_share).toFixed(0));
+  assert.equal(
+    await head(page, 0, 0).textContent(),
+    `${(100 * unscaled.entropy_share).toFixed(0)} %`,
+  );
+});
+
+onPage(
+  "the address holds the view",
+  ofFew,
+  {fragment: "#layer=1&head=2&division=none"},
+  async (page) => {
+    assert.equal(await title(page), "Layer 1, head 2, without the division");
+    assert.equal(await without(page).isChecked(), true);
+    await page.getByRole("radio", {name: "divided by"}).check();
+    await head(page, 0, 1).click();
+    assert.equal(await page.evaluate("location.hash"), "#layer=0&head=1");
+    await page.evaluate("location.hash = '#layer=7&head=x&division=none'");
+    await page.waitForFunction(
+      () =>
+        document.getElementById("one-title").textContent ===
+        "Layer 0, head 0, without the division",
+    );
+  },
+);
+
+onPage("a cell tells its tokens and both weights", ofModel, {}, async (page) => {
+  const {texts, views} = await page.evaluate("data");
+  assert.equal(texts.join(""), prompt);
+  assert.equal(views.length, 6);
+  await page.locator("#enlarged").hover({position: {x: 2, y: 2}});
+  assert.deepEqual(await told(page), [
+    "Query 0 ‘t’, key 0 ‘t’",
+    "weight divided by √8 = 2.83: 1.0000",
+    "without the division: 1.0000",
+  ]);
+  await page.locator("#enlarged").press("ArrowRight");
+  assert.match((await told(page))[1], /: not seen$/);
+});
+
+onPage("many tokens are binned, the largest weights kept exactly", ofMany, {}, async (page) => {
+  assert.match(
+    await page.locator("#cells-note").textContent(),
+    /^Each cell shows the largest of up to 3 × 3 weights/,
+  );
+  assert.equal(await page.evaluate("document.querySelector('.row canvas').width"), 50);
+  const [rows, small] = await page.evaluate(`[weightsOf(0, 1, "unscaled"),
+    binned(weightsOf(0, 1, "unscaled"), 2)]`);
+  assert.equal(rows.length, 100);
+  assert.equal(rows[99].length, 100);
+  small.forEach((row, i) =>
+    row.forEach((weight, j) => {
+      const of = [2 * i, 2 * i + 1].flatMap((r) => [rows[r][2 * j], rows[r][2 * j + 1]]);
+      assert.equal(weight, Math.max(...of.filter((w) => w !== undefined)));
+    }),
+  );
+  await page.locator("#enlarged").focus();
+  await page.keyboard.press("Home");
+  await page.keyboard.press("ArrowDown");
+  assert.equal((await told(page))[0], "Queries 3 to 5, keys 0 to 2");
+});
+
+for (const [name, path] of [
+  ["a model", ofModel],
+  ["many tokens", ofMany],
+]) {
+  for (const [size, viewport] of [
+    ["phone", phone],
+    ["desktop", desktop],
+  ]) {
+    for (const colorScheme of ["light", "dark"]) {
+      onPage(
+        `${name} on a ${size}, ${colorScheme}: no serious fault, nothing cut off`,
+        path,
+        {viewport, colorScheme},
+        async (page) => {
+          assert.ok(
+            (await page.evaluate("document.documentElement.scrollWidth")) <= viewport.width,
+            "it scrolls sideways",
+          );
+          await head(page, 0, 1).click();
+          await page.evaluate(axe);
+          const {violations} = await page.evaluate("axe.run()");
+          const serious = violations.filter(({impact}) => ["serious", "critical"].includes(impact));
+          assert.deepEqual(
+            serious.map(({id, nodes}) => [id, nodes.map(({html}) => html)]),
+            [],
+          );
+        },
+      );
+    }
+  }
+}
+
+test("the page is valid HTML, before its script runs and after", async () => {
+  const validator = new HtmlValidate({extends: ["html-validate:standard", "html-validate:a11y"]});
+  for (const path of [ofModel, ofFew]) {
+    const page = await open(browser, path);
+    for (const html of [readFileSync(path, "utf8"), await page.content()]) {
+      const {results} = await validator.validateString(html);
+      assert.deepEqual(
+        results.flatMap(({messages}) =>
+          messages.map((m) => `${m.line}: ${m.ruleId}: ${m.message}`),
+        ),
+        [],
+      );
+    }
+    await page.context().close();
+  }
+});
