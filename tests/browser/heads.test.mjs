@@ -138,6 +138,7 @@ onPage("the switch takes the division away, everywhere", ofFew, {}, async (page)
   assert.equal(divided.length, 7);
   divided.forEach((picture, i) => assert.notEqual(raw[i], picture, `canvas ${i}`));
   assert.equal(await title(page), "Layer 0, head 0, without the division");
+  assert.equal(await page.evaluate("location.hash"), "#layer=0&head=0&division=none");
   const {unscaled, scaled} = runJson("inspect_attention", ...few).attention[0];
   assert.equal(share, (100 * scaled.entropy_share).toFixed(0));
   assert.equal(
