@@ -69,9 +69,23 @@ std::string choice_of(const std::vector<Format>& formats) {
   return choice;
 }
 
+// "expected: a; b; c (and 2 more)" of a heading and lists below it.
+std::string on_one_line(const std::string& message) {
+  constexpr int kMostLines = 8;
+  std::istringstream lines(message);
+  std::string joined, line;
+  int count = 0;
+  while (std::getline(lines, line)) {
+    const size_t first = line.find_first_not_of(' ');
+    if (first == std::string::npos || ++count > kMostLines) continue;
+    joined += (joined.empty() ? "" : joined.ends_with(':') ? " " : "; ") + line.substr(first);
+  }
+  return count <= kMostLines ? joined : fmt::format("{} (and {} more)", joined, count - kMostLines);
+}
+
 // One line, whatever the message quotes.
 void print_error(const std::string& app, const std::string& message) {
-  std::string line = app + ": " + message.substr(0, message.find('\n'));
+  std::string line = app + ": " + on_one_line(message);
   std::replace_if(
       line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   std::fputs((line + '\n').c_str(), stderr);  // where that fails there is nobody left to tell

@@ -10,8 +10,8 @@
 #include <functional>
 
 #include "app.h"
-#include "kernels/attention_kernel.h"
 #include "keep_memory.h"
+#include "kernels/attention_kernel.h"
 #include "measure.h"
 #include "mini/attention.h"
 

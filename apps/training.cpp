@@ -173,6 +173,10 @@ std::unique_ptr<Training> resume_run(const fs::path& run, const RunConfig& confi
   auto training = std::make_unique<Training>(run, config);
   if (fs::exists(AtomicFolder::find(run / "last"))) {
     training->load(run / "last");
+  } else if (fs::exists(AtomicFolder::find(run / "best"))) {
+    throw std::runtime_error(fmt::format(
+        "'{}' has no checkpoint 'last' to go on from, and from the start its 'best' would be lost",
+        run.string()));
   }
   return training;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -96,30 +97,32 @@ GPTOptions read_sizes(const std::string& where, const TensorDict& tensors) {
   const auto wte =
       embedding(kTokens, tokens != nullptr ? tokens : tensors.find("lm_head.weight"));  // (V, C)
   const auto wpe = embedding(kPositions, tensors.find(kPositions));                     // (T, C)
-  const auto n_layer = std::count_if(tensors.begin(), tensors.end(), [](const auto& item) {
-    return item.key().starts_with("transformer.h.") && item.key().ends_with(".ln_1.weight");
-  });
-  return GPTOptions(wte[0]).block_size(wpe[0]).n_layer(n_layer).n_embd(wte[1]);
+  constexpr std::string_view kBlock = "transformer.h.";  // and its number, and the tensor's name
+  std::set<std::string> blocks;
+  for (const auto& item : tensors) {
+    const std::string& name = item.key();
+    if (name.starts_with(kBlock)) {
+      blocks.insert(name.substr(kBlock.size(), name.find('.', kBlock.size()) - kBlock.size()));
+    }
+  }
+  return GPTOptions(wte[0])
+      .block_size(wpe[0])
+      .n_layer(static_cast<int64_t>(blocks.size()))
+      .n_embd(wte[1]);
 }
 
 // `tensors` are by our names and in our orientation. They are copied one by one, and no weights are
 // drawn before.
 GPT make_gpt(const std::string& where, const GPTOptions& options, const TensorDict& tensors,
              bool convert_dtype) {
-  std::string problem;
   try {
     const detail::LeaveUndrawn all_are_loaded;
     GPT model(options);
     load_state_dict(*model, tensors, {.convert_dtype = convert_dtype, .aliases = kGPTAliases});
     return model;
   } catch (const c10::Error& error) {
-    problem = error.what_without_backtrace();
+    TORCH_CHECK(false, where, ": ", error.what_without_backtrace());
   }
-  // The first of a list moves to the first line, the only one that programs show.
-  if (const auto first = problem.find("\n  "); first != std::string::npos) {
-    problem.replace(first, 3, " ");
-  }
-  TORCH_CHECK(false, where, ": ", problem);
 }
 
 GPT make_nanogpt(const std::string& where, const TensorDict& given, int64_t n_head,

@@ -216,17 +216,14 @@ TEST_CASE("tensors that are no nanoGPT's are refused by name", "[pretrained]") {
              ContainsSubstring("expected gelu_approximate to be none or tanh, got fast"));
 }
 
-TEST_CASE("an error of a file's weights names it, and has the first problem in its first line",
-          "[pretrained]") {
+TEST_CASE("an error of a file's weights names it, and every tensor", "[pretrained]") {
   const TemporaryFolder folder;
   const Tensors tensors = state_dict(*scrambled(small()));
-  save_safetensors(folder / "model", without(without(tensors, "transformer.h.0.ln_2.weight"),
+  save_safetensors(folder / "model", without(without(tensors, "transformer.h.0.ln_1.weight"),
                                              "transformer.ln_f.weight"));
   const std::string error = error_of([&] { load_nanogpt(folder / "model", kHeads); });
-  const std::string first_line = error.substr(0, error.find('\n'));
-  CHECK_THAT(first_line,
-             ContainsSubstring("load_nanogpt: '" + (folder / "model").string() + "': "));
-  CHECK_THAT(first_line, ContainsSubstring("missing: transformer.h.0.ln_2.weight [12]"));
+  CHECK_THAT(error, ContainsSubstring("load_nanogpt: '" + (folder / "model").string() + "': "));
+  CHECK_THAT(error, ContainsSubstring("\n  missing: transformer.h.0.ln_1.weight [12]"));
   CHECK_THAT(error, ContainsSubstring("\n  missing: transformer.ln_f.weight [12]"));
   CHECK_THAT(error_of([&] { load_nanogpt(folder / "none", kHeads); }),
              ContainsSubstring((folder / "none").string()));

@@ -451,6 +451,26 @@ TEST_CASE("train_gpt resumes only as the run was configured", "[app][train_gpt]"
     CHECK(is_one_line(cut.err));
     CHECK_THAT(cut.err, ContainsSubstring("last/state.json' is not JSON"));
   }
+  {  // a checkpoint that lacks tensors: all are named, on one line
+    const fs::path path = copy("holes") / "last/model.safetensors";
+    torch::OrderedDict<std::string, at::Tensor> kept;
+    const auto file = mini::load_safetensors(path);
+    for (const auto& item : file.tensors) {
+      if (!item.key().ends_with("ln_1.weight")) kept.insert(item.key(), item.value());
+    }
+    mini::save_safetensors(path, kept, file.metadata);
+    const Run holes = run(folder.resume("holes"));
+    CHECK(holes.status == 1);
+    CHECK(is_one_line(holes.err));
+    CHECK_THAT(holes.err, ContainsSubstring("missing: transformer.h.0.ln_1.weight") &&
+                              ContainsSubstring("; missing: transformer.h.1.ln_1.weight"));
+  }
+  {  // no checkpoint to go on from, but a best one to lose
+    fs::remove_all(copy("headless") / "last");
+    const Run headless = run(folder.resume("headless"));
+    CHECK(headless.status == 1);
+    CHECK_THAT(headless.err, ContainsSubstring("headless' has no checkpoint 'last'"));
+  }
   {  // a configuration that is damaged
     const fs::path path = copy("damaged") / "config.json";
     const std::string config = read_file(path);
