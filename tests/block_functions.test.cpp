@@ -106,6 +106,19 @@ TEST_CASE("layer norm is LibTorch's, with gradients of both orders", "[block_fun
   }
 }
 
+TEST_CASE("layer norm adds up its gradients over very many rows", "[block_functions]") {
+  const Variables in = norm_inputs({5000, 24}, true);
+  const auto gradients = [&](const Function& f, at::ScalarType dtype) {
+    const Variables leaves = to(dtype, in);
+    return torch::autograd::grad({f(leaves)}, leaves, {in[0].to(dtype)});
+  };
+  const Variables actual = gradients(norm, at::kFloat);
+  const Variables expected = gradients(libtorch_norm, at::kDouble);
+  for (size_t i = 0; i < actual.size(); ++i) {
+    CHECK_THAT(actual[i], AllClose(expected[i], 2e-5, 1e-3));
+  }
+}
+
 TEST_CASE("the norm of one number is the bias", "[block_functions]") {
   const Variables in = to(at::kFloat, norm_inputs({6, 1}, true));
   CHECK_THAT(norm(in).detach(), AllClose(in[2].detach().expand({6, 1}), 1e-6, 1e-6));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What tests and pictures share: the apps' output, and a browser that watches what a page does.
+import assert from "node:assert/strict";
 import {execFileSync} from "node:child_process";
-import {mkdtempSync, rmSync, writeFileSync} from "node:fs";
+import {mkdtempSync, readFileSync, rmSync, writeFileSync} from "node:fs";
+import {createRequire} from "node:module";
 import {tmpdir} from "node:os";
 import {join} from "node:path";
 import {pathToFileURL} from "node:url";
@@ -51,4 +53,19 @@ export async function open(
   });
   await page.goto(url + fragment);
   return page;
+}
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** Nothing is cut off at the side, and axe-core finds no serious fault. */
+export async function assertUsable(page, viewport) {
+  const width = await page.evaluate("document.documentElement.scrollWidth");
+  assert.ok(width <= viewport.width, "it scrolls sideways");
+  await page.evaluate(axe);
+  const {violations} = await page.evaluate("axe.run()");
+  const serious = violations.filter(({impact}) => ["serious", "critical"].includes(impact));
+  assert.deepEqual(
+    serious.map(({id, nodes}) => [id, nodes.map(({html}) => html)]),
+    [],
+  );
 }

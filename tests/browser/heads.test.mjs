@@ -2,13 +2,11 @@
 // The page of inspect_attention, used as a person would.
 import assert from "node:assert/strict";
 import {readFileSync} from "node:fs";
-import {createRequire} from "node:module";
 import {join} from "node:path";
 import {after, before, test} from "node:test";
 import {HtmlValidate} from "html-validate";
-import {desktop, folder, launch, open, phone, run, runJson, write} from "./browser.mjs";
+import {assertUsable, desktop, folder, launch, open, phone, run, runJson, write} from "./browser.mjs";
 
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 /** A safetensors file with q and k, of float32 numbers without a pattern. */
 function writeHeads(name, shape) {
@@ -216,18 +214,8 @@ for (const [name, path] of [
         path,
         {viewport, colorScheme},
         async (page) => {
-          assert.ok(
-            (await page.evaluate("document.documentElement.scrollWidth")) <= viewport.width,
-            "it scrolls sideways",
-          );
           await head(page, 0, 1).click();
-          await page.evaluate(axe);
-          const {violations} = await page.evaluate("axe.run()");
-          const serious = violations.filter(({impact}) => ["serious", "critical"].includes(impact));
-          assert.deepEqual(
-            serious.map(({id, nodes}) => [id, nodes.map(({html}) => html)]),
-            [],
-          );
+          await assertUsable(page, viewport);
         },
       );
     }

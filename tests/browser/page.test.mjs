@@ -2,12 +2,10 @@
 // The page of compare_weights and trace_attention, used as a person would.
 import assert from "node:assert/strict";
 import {readFileSync} from "node:fs";
-import {createRequire} from "node:module";
 import {after, before, test} from "node:test";
 import {HtmlValidate} from "html-validate";
-import {desktop, launch, open, phone, run, runJson, write} from "./browser.mjs";
+import {assertUsable, desktop, launch, open, phone, run, runJson, write} from "./browser.mjs";
 
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const comparison = write("compare.html", run("compare_weights", "--format", "html"));
 const causal = write("causal.html", run("compare_weights", "--causal", "--format", "html"));
 const trace = write("trace.html", run("trace_attention", "--format", "html"));
@@ -442,18 +440,8 @@ for (const [name, path] of [
         path,
         {viewport, colorScheme},
         async (page) => {
-          assert.ok(
-            (await page.evaluate("document.documentElement.scrollWidth")) <= viewport.width,
-            "it scrolls sideways",
-          );
           await cell(page, "divided", 0, 1).focus();
-          await page.evaluate(axe);
-          const {violations} = await page.evaluate("axe.run()");
-          const serious = violations.filter(({impact}) => ["serious", "critical"].includes(impact));
-          assert.deepEqual(
-            serious.map(({id, nodes}) => [id, nodes.map(({html}) => html)]),
-            [],
-          );
+          await assertUsable(page, viewport);
         },
       );
     }

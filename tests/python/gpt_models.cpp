@@ -4,13 +4,12 @@
 #include <torch/torch.h>
 
 #include <cstdint>
-#include <exception>
 #include <filesystem>
-#include <iostream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "command.h"
 #include "mini/generate.h"
 #include "mini/pretrained.h"
 #include "mini/safetensors.h"
@@ -59,14 +58,4 @@ void run(const std::vector<std::string>& arguments) {  // COMMAND MODEL N_HEAD .
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    run({argv + 1, argv + argc});
-  } catch (const c10::Error& error) {
-    std::cerr << error.what_without_backtrace() << '\n';
-    return 1;
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-    return 2;
-  }
-}
+int main(int argc, char** argv) { return mini::test::run_command(argc, argv, run); }

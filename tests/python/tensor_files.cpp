@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iomanip>
@@ -16,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "command.h"
 #include "mini/safetensors.h"
 #include "mini/state_dict.h"
 
@@ -134,14 +134,4 @@ void run(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    run({argv + 1, argv + argc});
-  } catch (const c10::Error& error) {
-    std::cerr << error.what_without_backtrace() << '\n';
-    return 1;
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-    return 2;
-  }
-}
+int main(int argc, char** argv) { return mini::test::run_command(argc, argv, run); }

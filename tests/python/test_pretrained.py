@@ -6,9 +6,6 @@ The program MINI_GPT_MODELS is gpt_models.cpp, built with the tests.
 
 import json
 import os
-import pathlib
-import subprocess
-import tempfile
 import unittest
 import warnings
 
@@ -17,6 +14,7 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "warning"
 
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from program_test import ProgramTest  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 from safetensors.torch import load_file, save_file, save_model  # noqa: E402
 from torch import nn  # noqa: E402
@@ -111,20 +109,8 @@ def untied(state_dict):
     return {name: t for name, t in state_dict.items() if not name.endswith("lm_head.weight")}
 
 
-class Pretrained(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def path(self, name):
-        return str(self.folder / name)
-
-    def run_tool(self, *arguments, status=0):
-        tool = [os.environ["MINI_GPT_MODELS"], *arguments]
-        done = subprocess.run(tool, capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, status, done.stderr)
-        return done.stderr
+class Pretrained(ProgramTest):
+    program = "MINI_GPT_MODELS"
 
     def evaluate(self, model, vocab_size):
         """What the C++ program makes of `model`, and the tokens that it was asked about."""

@@ -5,15 +5,12 @@ The program MINI_TENSOR_FILES is tensor_files.cpp, built with the tests.
 """
 
 import json
-import os
-import pathlib
 import random
 import struct
-import subprocess
-import tempfile
 import unittest
 
 import torch
+from program_test import ProgramTest
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file, save_model
 from torch import nn
@@ -60,20 +57,8 @@ def bits(tensor):
     return tensor.contiguous().flatten().view(torch.uint8).tolist() if tensor.numel() else []
 
 
-class TensorFiles(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def path(self, name):
-        return str(self.folder / name)
-
-    def run_tool(self, *arguments, status=0):
-        tool = [os.environ["MINI_TENSOR_FILES"], *arguments]
-        done = subprocess.run(tool, capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, status, done.stderr)
-        return done.stdout + done.stderr
+class TensorFiles(ProgramTest):
+    program = "MINI_TENSOR_FILES"
 
     def assert_same(self, actual, expected):
         self.assertEqual(actual.keys(), expected.keys())
