@@ -203,6 +203,13 @@ CLI::Validator probability() {
   });
 }
 
+CLI::Validator decay_rate() {
+  return expects("a number from 0 to below 1", [](const std::string& text) {
+    const double number = mini::parse<double>(text).value_or(NAN);
+    return number >= 0 && number < 1;
+  });
+}
+
 CLI::Validator positive_probability() {
   return expects("a number above 0, at most 1", [](const std::string& text) {
     const double number = mini::parse<double>(text).value_or(NAN);

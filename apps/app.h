@@ -58,6 +58,7 @@ CLI::Validator finite_number();
 CLI::Validator number_from_zero();
 CLI::Validator positive_number();
 CLI::Validator probability();
+CLI::Validator decay_rate();
 CLI::Validator positive_probability();
 CLI::Validator divisor();
 CLI::Validator one_of(const std::vector<std::string>& words);

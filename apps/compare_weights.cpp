@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 
 #include "app.h"
@@ -32,29 +33,31 @@ struct Options {
 
 // One grid of weights and what can be read off it.
 struct Grid {
-  explicit Grid(const at::Tensor& weights_)
+  Grid(const at::Tensor& weights_, const at::Tensor& visible_)
       : weights(weights_),
+        visible(visible_),
         row_sums(weights.sum(-1)),
         peaks(mini::peak(weights)),
         entropies(mini::entropy(weights)),
-        entropy_shares(mini::relative_entropy(weights)) {}
+        entropy_shares(entropies / visible.sum(-1).log().clamp_min(FLT_MIN)) {}
 
-  double smallest() const { return weights.min().item<double>(); }
+  double smallest() const { return weights.masked_select(visible).min().item<double>(); }
   double largest() const { return weights.max().item<double>(); }
   double mean_entropy() const { return entropies.mean().item<double>(); }
   double mean_peak() const { return peaks.mean().item<double>(); }
 
   at::Tensor weights;         // (T, T)
+  at::Tensor visible;         // (T, T), whether the query may look at the key
   at::Tensor row_sums;        // (T)
   at::Tensor peaks;           // (T)
   at::Tensor entropies;       // (T), nats
-  at::Tensor entropy_shares;  // (T), of ln T
+  at::Tensor entropy_shares;  // (T), of that of even weights; 0 where one key is visible
 };
 
 struct Comparison {
   at::Tensor scores;  // (1, T, T)
   double scale;
-  double spread;  // of all scores
+  double spread;  // of all visible scores
   Grid unscaled, scaled;
   at::Tensor even_weights;  // (1, T, T), 0 where nothing is visible
   mini::MedianSlopes slopes;
@@ -76,11 +79,12 @@ Comparison compare(const Options& options) {
   TORCH_CHECK(scaled.scaled_scores.isfinite().all().item<bool>(), "scores times ", scale,
               " are too large for float32: expected a smaller --scale");
   const auto even = mini::attention_steps(q, k, v, {.scale = 0.0, .causal = causal});
+  const at::Tensor visible = even.weights[0].gt(0);
   return {unscaled.scores,
           scale,
-          mini::spread(unscaled.scores.flatten()).item<double>(),
-          Grid(unscaled.weights[0]),
-          Grid(scaled.weights[0]),
+          mini::spread(unscaled.scores[0].masked_select(visible)).item<double>(),
+          Grid(unscaled.weights[0], visible),
+          Grid(scaled.weights[0], visible),
           even.weights,
           mini::median_slopes(unscaled.weights, scaled.weights, even.weights)};
 }
@@ -127,7 +131,8 @@ std::string row_measures(const Grid& grid, int64_t row) {
 std::string measures_text(const Grid& unscaled, const Grid& scaled) {
   const int64_t T = unscaled.weights.size(0);
   const std::string columns =
-      fmt::format("{:>5} {:>5} {:>8} {:>8}", "sum", "peak", "entropy", fmt::format("of ln {}", T));
+      fmt::format("{:>5} {:>5} {:>8} {:>8}", "sum", "peak", "entropy",
+                  unscaled.visible.all().item<bool>() ? fmt::format("of ln {}", T) : "of even");
   std::string text = fmt::format("        {:<32}scaled\n", "unscaled");
   text += fmt::format("row  {0}    {0}\n", columns);
   for (int64_t i = 0; i < std::min(T, kShown); ++i) {
@@ -148,9 +153,9 @@ std::string conclusion(const Comparison& c) {
 }
 
 std::string described(const Options& options) {
-  return fmt::format("{} tokens of width {}, one head of size {}, seed {}{}", options.tokens,
-                     options.n_embd, options.head_size, options.seed,
-                     options.causal ? ", causal" : "");
+  return fmt::format("{} token{} of width {}, one head of size {}, seed {}{}", options.tokens,
+                     options.tokens == 1 ? "" : "s", options.n_embd, options.head_size,
+                     options.seed, options.causal ? ", causal" : "");
 }
 
 std::string to_text(const Options& options, const Comparison& c, const mini::Terminal& terminal) {

@@ -87,6 +87,9 @@ TrainedModel load_trained_model(const fs::path& path) {
     return {model, Tokenizer::ids(model->options.vocab_size())};
   }
   const fs::path checkpoint = find_checkpoint(path);
+  if (!fs::exists(path) && !fs::exists(checkpoint)) {
+    throw std::runtime_error(fmt::format("there is no '{}'", path.string()));
+  }
   const fs::path run = checkpoint.parent_path();
   if (!fs::exists(checkpoint / kModelFile) || !fs::exists(run / kConfigFile)) {
     throw std::runtime_error(

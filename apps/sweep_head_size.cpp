@@ -68,6 +68,8 @@ Row measure(const Options& options, int64_t head_size) {
           Measures(at::cat(scores[1]), at::cat(weights[1]))};
 }
 
+double even_slope(double keys) { return (1 - 1 / keys) / keys; }
+
 std::string measures_text(const Measures& m) {
   return fmt::format("{:8.3f} {:6.3f} {:8.3f} {:6.0f} % {:9.1e}", m.spread, m.peak, m.entropy,
                      100 * m.entropy_share, m.slope);
@@ -95,9 +97,10 @@ std::string conclusion(const std::vector<Row>& rows) {
   }
   return fmt::format(
       "Unscaled, the scores spread from {:.2f} to {:.2f}, within {:.1f} % of sqrt(head size), and\n"
-      "half of all weights have a slope of at most {:.1e} to {:.1e}, by head size; divided, the\n"
-      "spread is {:.2f} to {:.2f} and that slope {:.3f} to {:.3f} at every head size.\n",
-      raw.first, raw.second, 100 * off.second, raw_slope.first, raw_slope.second, calm.first,
+      "half of all weights have a slope of at most {:.1e} down to {:.1e}, by head size;\n"
+      "divided, the spread is {:.2f} to {:.2f} and that slope {:.3f} to {:.3f} at every head "
+      "size.\n",
+      raw.first, raw.second, 100 * off.second, raw_slope.second, raw_slope.first, calm.first,
       calm.second, calm_slope.first, calm_slope.second);
 }
 
@@ -115,7 +118,12 @@ std::string to_text(const Options& options, const std::vector<Row>& rows) {
   }
   text +=
       "\nspread: standard deviation of all scores; peak and entropy (nats): mean over the rows;\n";
-  text += "slope: median over the weights of w (1 - w), how far a weight follows its score.\n\n";
+  text += "slope: median over the weights of w (1 - w), how far a weight follows its score.\n";
+  const auto keys = static_cast<double>(options.keys);
+  text += options.keys == 1
+              ? "A single key has all the weight: no weight has a choice.\n\n"
+              : fmt::format("Even weights: peak {:.3f}, entropy {:.3f}, slope {:.1e}.\n\n",
+                            1 / keys, std::log(keys), even_slope(keys));
   return text + conclusion(rows);
 }
 
@@ -185,7 +193,7 @@ std::string to_svg(const Options& options, std::vector<Row> rows) {
        chart_of(rows, "Entropy", {.label = "nats, mean over rows", .low = 0}, &Measures::entropy,
                 even, [&](const Row&) { return std::log(keys); }),
        chart_of(rows, "Slope w (1 - w)", {.label = "median over weights", .logarithmic = true},
-                &Measures::slope, even, [&](const Row&) { return (1 - 1 / keys) / keys; })});
+                &Measures::slope, even, [&](const Row&) { return even_slope(keys); })});
 }
 
 }  // namespace

@@ -103,7 +103,9 @@ std::string shape_text(const at::Tensor& t) {
 }
 
 std::string row_text(const at::Tensor& row) {
-  return fmt::format("{:>9.4f}", fmt::join(mini::numbers(row), ""));
+  const at::Tensor unsigned_nan =
+      row.masked_fill(row.isnan(), NAN);  // what is no number has no sign
+  return fmt::format("{:>9.4f}", fmt::join(mini::numbers(unsigned_nan), ""));
 }
 
 // Matrices that share their number of rows, side by side; one after the other in a batch.
@@ -152,6 +154,9 @@ std::string exercise_text(const Trace& t) {
            "exercise.\n";
   }
   const at::Tensor without = mini::peak(t.unscaled_weights), with = mini::peak(t.steps.weights);
+  if (!t.checks.finite || !without.isfinite().all().item<bool>()) {
+    return "The weights are not all finite: there is nothing to compare.\n";
+  }
   const int64_t sharper = without.gt(with).sum().item<int64_t>();
   const size_t width = static_cast<size_t>(9 * t.steps.weights.size(-1));
   std::string text = "The exercise: weights without and with the factor\n";

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Trains a GPT on a text file. The loop can be stopped at any moment, and goes on bit for bit.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <signal.h>
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -16,13 +14,13 @@
 #include "keep_memory.h"
 #include "metrics_file.h"
 #include "progress.h"
+#include "run_options.h"
 #include "training.h"
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using mini::Json;
-using mini::RunConfig;
 using mini::Training;
 
 // Set by Ctrl-C and SIGTERM; the loop looks at it after each step.
@@ -185,139 +183,13 @@ std::string summary(const Training& t, const std::string& run) {
          run + '\n';
 }
 
-// "--block-size" of "block_size".
-std::string option_name(std::string setting) {
-  std::replace(setting.begin(), setting.end(), '_', '-');
-  return "--" + setting;
-}
-
-// Throws if an option says something else than the configuration that `path` has.
-void check_options(const std::string& path, const RunConfig& config, const RunConfig& given,
-                   const CLI::App& app) {
-  const Json there = mini::to_json(config);
-  std::vector<std::string> contradictions;
-  mini::for_each_setting(given, [&](const std::string& name, const auto& value) {
-    const bool said = app.count(option_name(name)) > 0 && name != "threads";
-    if (said && Json(value) != there[name]) {
-      contradictions.push_back(fmt::format("{} is {} there, {} here", option_name(name),
-                                           there[name].dump(), Json(value).dump()));
-    }
-  });
-  if (!contradictions.empty()) {
-    throw std::runtime_error(
-        fmt::format("'{}' has another configuration: {}", path, fmt::join(contradictions, "; ")));
-  }
-}
-
-// The configuration of the run that is to go on.
-RunConfig resumed_config(const std::string& run, const RunConfig& given, const CLI::App& app) {
-  RunConfig config = mini::read_config(run);
-  check_options(run, config, given, app);
-  if (app.count("--threads") > 0) {
-    config.threads = given.threads;
-  }
-  return config;
-}
-
-// The given configuration, with what the model to begin with decides.
-RunConfig config_with(const mini::GPTOptions& model, const RunConfig& given, const CLI::App& app) {
-  RunConfig config = given;
-  config.n_layer = model.n_layer();
-  config.n_head = model.n_head();
-  config.n_embd = model.n_embd();
-  config.bias = model.bias();
-  config.gelu_approximate = model.gelu_approximate();
-  if (app.count("--block-size") == 0 || given.block_size > model.block_size()) {
-    config.block_size = model.block_size();
-  }
-  check_options(given.init_from, config, given, app);
-  if (app.count("--tokenizer") == 0) {
-    config.tokenizer = "model";
-  }
-  return config;
-}
-
-// The given configuration, with the defaults that depend on other options or on the machine.
-RunConfig new_config(RunConfig config, const CLI::App& app) {
-  if (app.count("--threads") == 0) {
-    config.threads = at::get_num_threads();
-  }
-  if (app.count("--min-learning-rate") == 0) {
-    config.min_learning_rate = config.learning_rate / 10;
-  }
-  if (app.count("--warmup-steps") == 0) {
-    config.warmup_steps = std::min(config.warmup_steps, config.steps / 10);
-  }
-  if (config.min_learning_rate > config.learning_rate) {
-    throw mini::UsageError(fmt::format("--min-learning-rate {} is above --learning-rate {}",
-                                       config.min_learning_rate, config.learning_rate));
-  }
-  if (config.warmup_steps > config.steps) {
-    throw mini::UsageError(fmt::format("--warmup-steps {} are more than --steps {}",
-                                       config.warmup_steps, config.steps));
-  }
-  return config;
-}
-
-void add_options(CLI::App& app, RunConfig& config) {
-  const auto whole = [&](const char* name, int64_t& value, const char* help) {
-    app.add_option(name, value, help)->transform(mini::positive_integer());
-  };
-  app.add_option("--data", config.data, "Text file: 90 % of it to train on, the rest to validate")
-      ->check(mini::file_name())
-      ->type_name("FILE");
-  app.add_option("--init-from", config.init_from,
-                 "Begin with this model's weights, sizes and tokens: a run, a checkpoint, or a "
-                 "GPT-2 (config.json, model.safetensors), whose text is token ids")
-      ->check(mini::file_name())
-      ->type_name("MODEL");
-  app.add_option("--tokenizer", config.tokenizer, "Tokens: characters or bytes (characters)")
-      ->check(mini::one_of({"characters", "bytes"}));
-  whole("--block-size", config.block_size, "Tokens in a window, T (64)");
-  whole("--batch-size", config.batch_size, "Windows in a batch, B (32)");
-  whole("--n-layer", config.n_layer, "Blocks (4)");
-  whole("--n-head", config.n_head, "Heads of each block (4)");
-  whole("--n-embd", config.n_embd, "Width of the model, C (128)");
-  app.add_option("--dropout", config.dropout, "Probability of dropout while training (0)")
-      ->check(mini::probability());
-  app.add_flag("--bias", config.bias, "Give layer norms and linear layers a bias");
-  app.add_option("--gelu-approximate", config.gelu_approximate,
-                 "Activation: none for GELU, or tanh for GPT-2's approximation to it (none)")
-      ->check(mini::one_of({"none", "tanh"}));
-  whole("--steps", config.steps, "Updates to make (2000)");
-  app.add_option("--learning-rate", config.learning_rate, "Learning rate after warm-up (0.001)")
-      ->check(mini::positive_number());
-  app.add_option("--min-learning-rate", config.min_learning_rate,
-                 "Learning rate at the end (a tenth of --learning-rate)")
-      ->check(mini::number_from_zero());
-  app.add_option("--warmup-steps", config.warmup_steps,
-                 "Steps of linear warm-up (100, in a short run a tenth of --steps)")
-      ->transform(mini::whole_number());
-  app.add_option("--schedule", config.schedule,
-                 "Learning rate after warm-up: cosine or constant (cosine)")
-      ->check(mini::one_of({"cosine", "constant"}));
-  app.add_option("--weight-decay", config.weight_decay, "Weight decay of the matrices (0.1)")
-      ->check(mini::number_from_zero());
-  app.add_option("--beta1", config.beta1, "AdamW's memory of gradients (0.9)")
-      ->check(mini::probability());
-  app.add_option("--beta2", config.beta2, "AdamW's memory of their squares (0.99)")
-      ->check(mini::probability());
-  app.add_option("--clip", config.clip, "Largest norm of the gradient; 0 for any (1)")
-      ->check(mini::number_from_zero());
-  whole("--accumulate", config.accumulate, "Batches in an update (1)");
-  whole("--eval-every", config.eval_every, "Steps between evaluations and checkpoints (250)");
-  whole("--threads", config.threads, "Processor threads (LibTorch's choice)");
-  app.add_option("--seed", config.seed, "Seed of weights, windows and dropout (1337)")
-      ->transform(mini::seed_number());
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  RunConfig config;
+  mini::RunConfig config;
   std::string output, resume;
   mini::CommandLine app("train_gpt", "Trains a GPT on a text file.");
-  add_options(app, config);
+  mini::add_run_options(app, config);
   app.add_option("--output", output, "Folder of the new run")
       ->check(mini::file_name())
       ->type_name("RUN");
@@ -345,13 +217,13 @@ int main(int argc, char** argv) {
       std::optional<mini::TrainedModel> init;
       if (!config.init_from.empty()) {
         init = mini::load_trained_model(config.init_from);
-        config = config_with(init->model->options, config, app);
+        config = mini::config_with(init->model->options, config, app);
       }
-      training = mini::begin_run(output, new_config(config, app), init);
+      training = mini::begin_run(output, mini::new_config(config, app), init);
       lock.emplace(output);
     } else {
       lock.emplace(resume);
-      training = mini::resume_run(resume, resumed_config(resume, config, app));
+      training = mini::resume_run(resume, mini::resumed_config(resume, config, app));
     }
     const std::string run = resume.empty() ? output : resume;
     train(*training, run);

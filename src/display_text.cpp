@@ -9,6 +9,8 @@
 #include <cmath>
 #include <sstream>
 
+#include "utf8.h"
+
 namespace mini {
 namespace {
 
@@ -20,26 +22,11 @@ struct Character {
   size_t bytes;
 };
 
-// The character at the start of `text`; one byte that begins none is kReplacement.
-Character first_character(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) {
-    return {lead, 1};
-  }
-  const size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};  // shorter forms are not allowed
-  char32_t code_point = lead & (0xffu >> (bytes + 1));
-  for (size_t i = 1; i < bytes; ++i) {
-    if (i == text.size() || (byte(i) & 0xc0) != 0x80) {
-      return {kReplacement, 1};
-    }
-    code_point = code_point << 6 | (byte(i) & 0x3f);
-  }
-  const bool surrogate = code_point >= 0xd800 && code_point < 0xe000;
-  const bool valid = lead >= 0xc0 && lead < 0xf8 && code_point >= kSmallest[bytes] &&
-                     code_point <= 0x10ffff && !surrogate;
-  return valid ? Character{code_point, bytes} : Character{kReplacement, 1};
+// The character at the start of `text`; a byte that begins none is kReplacement.
+Character next_character(std::string_view text) {
+  const detail::Utf8 next = detail::first_character(text);
+  return next.kind == detail::Utf8::kCharacter ? Character{next.code_point, next.length}
+                                               : Character{kReplacement, 1};
 }
 
 std::string utf8(char32_t c) {
@@ -89,7 +76,7 @@ int64_t character_width(char32_t c) {
 std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
-    const Character next = first_character(text);
+    const Character next = next_character(text);
     result += utf8(harmless(next.code_point));
     text.remove_prefix(next.bytes);
   }
@@ -99,7 +86,7 @@ std::string printable(std::string_view text) {
 int64_t display_width(std::string_view printable_text) {
   int64_t width = 0;
   while (!printable_text.empty()) {
-    const Character next = first_character(printable_text);
+    const Character next = next_character(printable_text);
     width += character_width(next.code_point);
     printable_text.remove_prefix(next.bytes);
   }
@@ -116,7 +103,7 @@ std::string shortened(const std::string& printable_text, int64_t width) {
   int64_t left = width - 1;  // one for the ellipsis
   size_t end = 0;
   while (end < printable_text.size()) {
-    const Character next = first_character(std::string_view(printable_text).substr(end));
+    const Character next = next_character(std::string_view(printable_text).substr(end));
     left -= character_width(next.code_point);
     if (left < 0) {
       break;

@@ -130,7 +130,17 @@ TEST_CASE("each option of compare_weights does what it says", "[app][compare_wei
     CHECK(causal["even_median_slope"].get<double>() > 0.18);  // hidden weights do not count
     CHECK_THAT(run("compare_weights --head-size 512").out,
                ContainsSubstring("Unscaled, most weights hardly follow their scores"));
-    CHECK_THAT(run("compare_weights --causal").out, ContainsSubstring("causal"));
+    const at::Tensor seen = tensor(causal["scaled_weights"]).gt(0),
+                     scores = tensor(causal["scores"]);
+    const at::Tensor weights = tensor(causal["scaled_weights"]);
+    CHECK(causal["scaled_smallest"].get<double>() > 0);
+    CHECK(std::abs(causal["scores_spread"].get<double>() -
+                   scores.masked_select(seen).std().item<double>()) < 1e-5);
+    CHECK(causal["scaled_entropy_shares"][0] == 0.0);
+    CHECK(std::abs(causal["scaled_entropy_shares"][1].get<double>() -
+                   causal["scaled_entropies"][1].get<double>() / std::log(2.0)) < 1e-6);
+    const std::string text = run("compare_weights --causal").out;
+    CHECK_THAT(text, ContainsSubstring("causal") && ContainsSubstring("entropy  of even"));
   }
 }
 

@@ -286,7 +286,7 @@ TEST_CASE("inspect_attention explains bad input in one line", "[app][inspect_att
   explains(model + " --prompt-tokens 99", 1, "99");
   explains(model + " --prompt 'to be or not'", 1,
            "GPT::for_each_heads: expected at most block_size = 8 tokens, got 12");
-  explains("inspect_attention --model /nowhere --prompt a", 1, "'/nowhere' is neither a run");
+  explains("inspect_attention --model /nowhere --prompt a", 1, "there is no '/nowhere'");
   explains("inspect_attention --tensors /nowhere", 1, "/nowhere");
 
   const auto explains_tensors = [&](const at::Tensor& q, const at::Tensor& k,

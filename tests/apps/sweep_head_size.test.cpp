@@ -50,6 +50,8 @@ TEST_CASE("each option of sweep_head_size does what it says", "[app][sweep_head_
   const std::string text = run(few).out;
   CHECK_THAT(text, ContainsSubstring("50 queries with 16 keys each"));
   CHECK_THAT(text, ContainsSubstring("of sqrt(head size)"));
+  CHECK_THAT(text, ContainsSubstring("Even weights: peak 0.062, entropy 2.773, slope 5.9e-02."));
+  CHECK_THAT(run(few + " --keys 1").out, ContainsSubstring("no weight has a choice"));
 }
 
 TEST_CASE("sweep_head_size draws its measures over the head size", "[app][sweep_head_size]") {

@@ -52,7 +52,7 @@ TEST_CASE("trace_attention's own example can be checked by hand", "[app][trace_a
         "weights = softmax(scaled scores): 1 x 3 x 3", "output = weights V: 1 x 3 x 4",
         "finite values: yes", "expected shapes: yes", "rows sum to one: yes",
         "the peak is higher in 3 of 3 rows", "d_k = 4, 1 / sqrt(d_k) = 0.5000",
-        "Both softmaxes are awake"}) {
+        "Both softmaxes are awake", "(Asleep: a median slope below 0.0022, "}) {
     CHECK_THAT(text, ContainsSubstring(part));
   }
 }
@@ -89,6 +89,7 @@ TEST_CASE("trace_attention's options and mask reach attention", "[app][trace_att
   CHECK(added["mask"] == json({{0.0, "-inf"}, {0.0, 1.5}}));  // as the file may say it
   const double w = added["weights"][1][0];                    // the first row has no choice
   CHECK(close(added["median_slope"], w * (1 - w)));
+  CHECK(close(added["even_median_slope"], 0.25));  // whatever the mask adds
   CHECK_THAT(trace(open + R"(, "mask": [[true, false], [false, true]]})").out,
              ContainsSubstring("softmax(scaled scores, masked)") &&
                  ContainsSubstring("no weight has a choice"));
@@ -102,6 +103,8 @@ TEST_CASE("trace_attention says when a check fails, and still shows the steps",
   const Run failed = trace(R"({"q": [[1e200]], "k": [[1e200]], "v": [[1]]})");
   CHECK(failed.status == 1);
   CHECK_THAT(failed.out, ContainsSubstring("finite values: NO"));
+  CHECK_THAT(failed.out, ContainsSubstring("not all finite: there is nothing to compare"));
+  CHECK_THAT(failed.out, !ContainsSubstring("-nan"));
   CHECK(is_one_line(failed.err));
   CHECK_THAT(failed.err, ContainsSubstring("trace_attention: a check failed"));
   const TemporaryFolder folder;

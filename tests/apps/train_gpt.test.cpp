@@ -592,7 +592,7 @@ TEST_CASE("train_gpt begins with the weights and tokens of a run", "[app][train_
   write_file(folder / "text.txt", std::string(500, 'y'));
   CHECK_THAT(error(from_run), ContainsSubstring("text.txt': Tokenizer: expected one of the "));
   CHECK_THAT(error("--init-from " + folder.path_of("none")),
-             ContainsSubstring("none' is neither a run"));
+             ContainsSubstring("there is no '" + folder.path_of("none")));
 }
 
 TEST_CASE("train_gpt goes on with a GPT-2, on token ids", "[app][train_gpt]") {
@@ -661,6 +661,9 @@ TEST_CASE("train_gpt explains wrong usage in one line", "[app][train_gpt]") {
       {data + "--schedule linear", "--schedule: expected cosine or constant, got 'linear'"},
       {data + "--tokenizer words", "--tokenizer: expected characters or bytes, got 'words'"},
       {data + "--gelu-approximate fast", "--gelu-approximate: expected none or tanh, got 'fast'"},
+      {data + "--n-head 3 --n-embd 8", "--n-embd 8 is no multiple of --n-head 3"},
+      {data + "--beta1 1", "expected a number from 0 to below 1, got '1'"},
+      {data + "--beta2 -0.1", "expected a number from 0 to below 1, got '-0.1'"},
       {data + "--steps 5 --warmup-steps 6", "--warmup-steps 6 are more than --steps 5"},
       {data + "--learning-rate 0.1 --min-learning-rate 0.2",
        "--min-learning-rate 0.2 is above --learning-rate 0.1"},

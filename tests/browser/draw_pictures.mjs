@@ -3,7 +3,8 @@
 import {execFileSync} from "node:child_process";
 import {mkdirSync, writeFileSync} from "node:fs";
 import {join} from "node:path";
-import {launch, open, run, write} from "./browser.mjs";
+import {fileURLToPath} from "node:url";
+import {folder, launch, open, run, write} from "./browser.mjs";
 
 const target = process.argv[2];
 mkdirSync(target, {recursive: true});
@@ -45,4 +46,21 @@ const page = await open(
 );
 await page.getByRole("grid").nth(1).locator("tbody tr").nth(3).locator("td").nth(2).hover();
 await page.screenshot({path: join(target, "page.png")});
+
+// The heads of a GPT that has read the README, on its first paragraph.
+const readme = fileURLToPath(new URL("../../README.md", import.meta.url));
+const trained = join(folder, "run");
+run("train_gpt", "--data", readme, "--output", trained, "--steps", "1000", "--threads", "1");
+const heads = await open(
+  browser,
+  write(
+    "heads.html",
+    run(
+      ...["inspect_attention", "--model", trained, "--format", "html"],
+      ...["--prompt", "One function holds the formula; the module puts three in front"],
+    ),
+  ),
+  {viewport: {width: 900, height: 1100}},
+);
+await heads.screenshot({path: join(target, "heads.png")});
 await browser.close();
