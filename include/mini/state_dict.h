@@ -54,6 +54,10 @@ struct LoadStateDictResult {
 /// has an alias, may be given under one of them or under several; then the values must be equal.
 /// Gradients do not flow.
 ///
+/// Two modules share a weight if both registered it, `register_parameter("weight", other->weight)`.
+/// A mere `head->weight = other->weight` leaves the tensor registered that was there before, and
+/// that is the one which is saved.
+///
 /// Throws c10::Error for an alias as `state_dict` does. Throws one c10::Error that lists everything
 /// missing, unexpected, undefined, of a wrong shape or of a wrong dtype, and every tied tensor
 /// given with two values. The module is unchanged then.
