@@ -100,7 +100,7 @@ TEST_CASE("trace_attention's options and mask reach attention", "[app][trace_att
 
 TEST_CASE("trace_attention says when a check fails, and still shows the steps",
           "[app][trace_attention]") {
-  const Run failed = trace(R"({"q": [[1e200]], "k": [[1e200]], "v": [[1]]})");
+  const Run failed = trace(R"({"q": [[1e200, 0]], "k": [[1e200, 0]], "v": [[1]]})");
   CHECK(failed.status == 1);
   CHECK_THAT(failed.out, ContainsSubstring("finite values: NO"));
   CHECK_THAT(failed.out, ContainsSubstring("not all finite: there is nothing to compare"));

@@ -536,7 +536,6 @@ TEST_CASE("train_gpt refuses what it cannot train on", "[app][train_gpt]") {
   CHECK_THAT(refused("latin1.txt"),
              ContainsSubstring("expected UTF-8, got a byte of no character at byte " +
                                std::to_string(tiny_text().size() + 2)));
-  CHECK_THAT(refused("text.txt", "--n-embd 30 --n-head 4"), ContainsSubstring("30"));
 
   write_file(folder / "file", "x");
   const Run taken = run(folder.train("file"));
@@ -592,7 +591,7 @@ TEST_CASE("train_gpt begins with the weights and tokens of a run", "[app][train_
   write_file(folder / "text.txt", std::string(500, 'y'));
   CHECK_THAT(error(from_run), ContainsSubstring("text.txt': Tokenizer: expected one of the "));
   CHECK_THAT(error("--init-from " + folder.path_of("none")),
-             ContainsSubstring("there is no '" + folder.path_of("none")));
+             ContainsSubstring("there is no " + folder.path_of("none")));
 }
 
 TEST_CASE("train_gpt goes on with a GPT-2, on token ids", "[app][train_gpt]") {
