@@ -309,6 +309,9 @@ Results run(const Options& options) {
       }
     }
   }
+  if (results.rows.empty()) {
+    throw mini::UsageError(fmt::format("--filter: no shape's name holds '{}'", options.filter));
+  }
   return results;
 }
 

@@ -209,6 +209,9 @@ std::vector<Row> run(const Options& options) {
       rows.push_back(measure(options, what, threads, peer, folder / "weights.safetensors"));
     }
   }
+  if (rows.empty()) {
+    throw mini::UsageError(fmt::format("--filter: no mode's name holds '{}'", options.filter));
+  }
   return rows;
 }
 

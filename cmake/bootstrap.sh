@@ -2,7 +2,7 @@
 # Installs what is missing, builds, and runs the demo or the tests.
 #
 #   sh cmake/bootstrap.sh demo                     build and run compare_weights
-#   sh cmake/bootstrap.sh test [--with FEATURE]... build and run the whole test suite
+#   sh cmake/bootstrap.sh test [--with FEATURE]... build and run the tests
 #
 # FEATURE  python   the tests that need Python packages
 #          browser  the tests of pages and pictures in Chromium
