@@ -43,7 +43,7 @@ function readAddress() {
       names.includes(name) &&
       indices.length === 3 &&
       indices.reduce((list, i) => list?.[i], data[name]) !== undefined;
-    if (known && text !== "" && Number.isFinite(Number(text))) state.edits.set(place, Number(text));
+    if (known && Number.isFinite(parse(text))) state.edits.set(place, parse(text));
   }
 }
 
@@ -80,9 +80,10 @@ function makeFields(name) {
   const fields = data[name][0].map((numbersOfRow, i) => {
     const row = add(table, "tr");
     return numbersOfRow.map((_, j) => {
-      const input = add(add(row, "td"), "input", {ariaLabel: `${name}, row ${i}, column ${j}`});
+      const label = `${name}, row ${i}, column ${j}`;
+      const input = add(add(row, "td"), "input", {ariaLabel: label});
       return numberField(input, {
-        name: input.ariaLabel,
+        name: label,
         take: (number) => change(() => edit(name, i, j, number)),
       });
     });
@@ -183,7 +184,11 @@ function showControls(anew) {
 
 const two = (number) => fixed(number, 2);
 const slopeText = (number) =>
-  number > 0 && number < 0.01 ? String(Number(number.toPrecision(2))).replace("-", "−") : two(number);
+  number === 0 || number >= 0.01 || Number.isNaN(number)
+    ? two(number)
+    : number < 0.001
+      ? number.toExponential(1).replace("-", "−")
+      : fixed(number, 4);
 
 // "0.30 instead of 0.48"
 const comparedText = (a, b) => (a === b ? `${a}, as without` : `${a} instead of ${b}`);
@@ -199,8 +204,8 @@ function showSummary() {
   const finite = visible(shown.raw.scores, shown.raw.seen).every(Number.isFinite);
   element("sentence").textContent = finite
     ? sentence(raw, divided, even)
-    : "Not all scores are finite numbers, so there is nothing to compare. Smaller entries of q and " +
-      "k bring them back.";
+    : "Not all scores are finite numbers, so there is nothing to compare. Smaller entries of q " +
+      "and k bring them back.";
   element("verdict").textContent = finite ? verdict(raw, divided, even) : "";
 }
 
@@ -209,8 +214,8 @@ function sentence(raw, divided, even) {
   const percent = (m) => `${fixed(100 * share(m), 0)} %`;
   if (state.divisor === 1) {
     return (
-      `Without division, the largest weight of a row is ${two(raw.peak)} on average. The rows have ` +
-      `${percent(raw)} of the entropy of even weights.`
+      `Without division, the largest weight of a row is ${two(raw.peak)} on average. The rows ` +
+      `have ${percent(raw)} of the entropy of even weights.`
     );
   }
   const times = state.divisor / root;
@@ -246,7 +251,8 @@ function verdict(raw, divided, even) {
     );
   }
   const asleepText = "is asleep: most weights hardly follow their scores";
-  if (!asleep(raw)) return `Without division the softmax is awake; ${divisor} it ${asleepText}.${rule}`;
+  if (!asleep(raw))
+    return `Without division the softmax is awake; ${divisor} it ${asleepText}.${rule}`;
   return (
     `Without division the softmax ${asleepText}. ` +
     (one
