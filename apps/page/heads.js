@@ -76,7 +76,7 @@ function weightsOf(layer, head, division) {
   return unpacked.get(name);
 }
 
-// --- drawing --------------------------------------------------------------------------------------
+// --- drawing -------------------------------------------------------------------------------------
 
 // Of long rows nearly all weights are small, and lie apart only on a logarithmic scale: it goes
 // from a tenth of an even weight, or less, to 1.
@@ -98,7 +98,7 @@ function draw(canvas, rows) {
   context.putImageData(image, 0, 0);
 }
 
-const pixelsOfCell = Math.max(4, Math.floor(768 / side)); // of the large grid, for its mark to be fine
+const pixelsOfCell = Math.max(4, Math.floor(768 / side)); // of the large grid: its mark is fine
 
 function drawEnlarged() {
   const rows = weightsOf(state.layer, state.head, state.division);
@@ -123,7 +123,7 @@ function drawEnlarged() {
   }
 }
 
-// --- what is told ---------------------------------------------------------------------------------
+// --- what is told --------------------------------------------------------------------------------
 
 // A token's text with its blanks to be seen. Control characters have come as their pictures.
 const blanks = {" ": "␣", "\u2409": "⇥", "\u240a": "⏎"};
@@ -200,9 +200,9 @@ function sentence() {
   const shares = ["scaled", "unscaled"].map((division) => of(division, "entropy_share"));
   const peaks = ["scaled", "unscaled"].map((division) => fixed(mean(of(division, "peak")), 2));
   let text =
-    `D${dividedText.slice(1)}, the heads have ${shareText(mean(shares[0]))} of the entropy of even ` +
-    `weights instead of ${shareText(mean(shares[1]))}, and peaks of ${peaks.join(" instead of ")}, ` +
-    "on average.";
+    `D${dividedText.slice(1)}, the heads have ${shareText(mean(shares[0]))} of the entropy of ` +
+    `even weights instead of ${shareText(mean(shares[1]))}, and peaks of ` +
+    `${peaks.join(" instead of ")}, on average.`;
   if (heads.length > 1) {
     const changed = mostChanged(heads);
     const [nearest, farthest] = [most((view) => -distance(view)), most(distance)];

@@ -177,7 +177,7 @@ for (const divisor of [1, 1.5, 2, 3, 4]) {
           ),
         );
       for (const [i, name] of ["scores", "scaled_scores", "output"].entries()) {
-        assertClose(steps[i].flat(), expected[name].flat(2), 5.1e-5, name); // four decimals are shown
+        assertClose(steps[i].flat(), expected[name].flat(2), 5.1e-5, name); // as four decimals show
       }
       const exact = await page.evaluate("shown.divided");
       for (const [name, key] of [
@@ -275,7 +275,8 @@ onPage("the divisor stands in the address", comparison, {fragment: "#divisor=3"}
 onPage("what is no divisor is marked, and changes nothing", comparison, {}, async (page) => {
   const divisor = divisorField(page);
   const inForce = () => cell(page, "divided", 0, 0).textContent();
-  for (const wrong of ["", "-", "x", "0.5", "33", "-1", "1,5", "1/3", "0x10", "1e400", "Infinity"]) {
+  const none = ["", "-", "x", "0.5", "33", "-1", "1,5", "1/3", "0x10", "1e400", "Infinity"];
+  for (const wrong of none) {
     await divisor.fill(wrong);
     assert.equal(await isMarked(divisor), true, wrong);
     assert.equal(
@@ -321,8 +322,9 @@ onPage("keys that the mask hides are no small weights", causal, {}, async (page)
 onPage("the page says whether a softmax sleeps, as the slider goes", wide, {}, async (page) => {
   assert.equal(
     await verdict(page),
-    "Without division the softmax is asleep: most weights hardly follow their scores. It is awake " +
-      "divided by 22.63. (Asleep: a median slope below 0.0019, a hundredth of that of even weights.)",
+    "Without division the softmax is asleep: most weights hardly follow their scores. It is " +
+      "awake divided by 22.63. (Asleep: a median slope below 0.0019, a hundredth of that of even " +
+      "weights.)",
   );
   assert.match(
     run("compare_weights", "--head-size", "512"),
@@ -431,14 +433,17 @@ onPage("an edited entry moves every step", trace, {}, async (page) => {
     await entry.fill(wrong);
     await entry.blur();
     assert.equal(await isMarked(entry), true, wrong);
-    assert.match(await expectedText(page), /^q, row 0, column 1: expected a number .* stays −?-2\.5\.$/);
+    assert.match(
+      await expectedText(page),
+      /^q, row 0, column 1: expected a number .*; it stays -2\.5\.$/,
+    );
     assertClose(await scores(), expected.scores.flat(2), 1e-6, "scores");
   }
   await entry.fill("0"); // as it was: no edit
   assert.equal(await page.getByRole("button", {name: "Undo all edits"}).isVisible(), false);
   await entry.fill("12345678.125");
   assert.equal(await entry.getAttribute("title"), "12345678.125");
-  assert.ok(await entry.evaluate((field) => field.scrollWidth <= field.clientWidth), "it is cut off");
+  assert.ok(await entry.evaluate((field) => field.scrollWidth <= field.clientWidth), "cut off");
   await page.getByRole("button", {name: "Undo all edits"}).click();
   assert.equal(await entry.inputValue(), "0");
   assert.equal(await page.evaluate("document.activeElement.id"), "controls");
@@ -565,14 +570,23 @@ onPage("a head of size 1 has nothing to slide", single, {}, async (page) => {
   assert.equal(await divisorField(page).isDisabled(), true);
 });
 
-onPage("the smallest screen covers and cuts nothing", comparison, {viewport: small}, async (page) => {
+onPage("a small screen covers and cuts nothing", comparison, {viewport: small}, async (page) => {
   for (const button of await page.locator(".ends button").all())
     assert.equal(await isClear(button), true, await button.textContent());
   const {x, width} = await grid(page, "raw").boundingBox();
   assert.ok(x + width <= small.width, `the grid ends at ${x + width}`);
-  for (const row of [0, 1, 2, 3]) {
-    await cell(page, "divided", row, 0).focus();
-    assert.equal(await isClear(cell(page, "divided", row, 0)), true, `row ${row}`);
+  await cell(page, "divided", 0, 0).focus();
+  for (const [which, row, key] of [
+    ["divided", 1, "ArrowDown"],
+    ["divided", 2, "ArrowDown"],
+    ["divided", 3, "ArrowDown"],
+    ["raw", 3, "Shift+Tab"],
+    ["raw", 2, "ArrowUp"],
+    ["raw", 1, "ArrowUp"],
+    ["raw", 0, "ArrowUp"],
+  ]) {
+    await page.keyboard.press(key);
+    assert.equal(await isClear(cell(page, which, row, 0)), true, `${which}, row ${row}`);
     assert.equal(await isClear(page.locator("#told")), true, "what it tells is in view");
   }
 });
