@@ -365,6 +365,15 @@ function select(row, column) {
   tell();
 }
 
+// Scrolls where a bar lies upon the current cell.
+function showCurrent() {
+  const {top, height} = element("enlarged").getBoundingClientRect();
+  const y = top + ((current.row + 0.5) / side) * height;
+  const above = element("controls").getBoundingClientRect().bottom,
+    below = element("cell").getBoundingClientRect().top;
+  if (y < above || y > below) scrollBy(0, y - (above + below) / 2);
+}
+
 const backToAll = () => buttons[state.layer][state.head].button.focus();
 
 function moveCell(event) {
@@ -375,6 +384,7 @@ function moveCell(event) {
   if (!target) return;
   event.preventDefault();
   select(...(current ? target : [0, 0]));
+  showCurrent();
 }
 
 function start() {

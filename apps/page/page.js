@@ -191,7 +191,8 @@ const slopeText = (number) =>
       : fixed(number, 4);
 
 // "0.30 instead of 0.48"
-const comparedText = (a, b) => (a === b ? `${a}, as without` : `${a} instead of ${b}`);
+const comparedText = (a, b, of = "") =>
+  a === b ? `${a}${of}, as without` : `${a}${of} instead of ${b}`;
 
 function showSummary() {
   const [raw, divided, even] = ["raw", "divided", "even"].map((name) => measures(shown[name]));
@@ -207,6 +208,7 @@ function showSummary() {
     : "Not all scores are finite numbers, so there is nothing to compare. Smaller entries of q " +
       "and k bring them back.";
   element("verdict").textContent = finite ? verdict(raw, divided, even) : "";
+  element("sleeper").hidden = asleep(raw, even) || !finite;
 }
 
 function sentence(raw, divided, even) {
@@ -214,16 +216,16 @@ function sentence(raw, divided, even) {
   const percent = (m) => `${fixed(100 * share(m), 0)} %`;
   if (state.divisor === 1) {
     return (
-      `Without division, the largest weight of a row is ${two(raw.peak)} on average. The rows ` +
+      `Without division, the largest weight of a row is on average ${two(raw.peak)}. The rows ` +
       `have ${percent(raw)} of the entropy of even weights.`
     );
   }
   const times = state.divisor / root;
   return (
     `Divided by ${divisorText()}, the scores spread by ` +
-    `${comparedText(two(divided.spread), two(raw.spread))}. The largest weight of a row is ` +
-    `${comparedText(two(divided.peak), two(raw.peak))}, on average. The rows have ` +
-    `${comparedText(percent(divided), percent(raw))}, of the entropy of even weights.` +
+    `${comparedText(two(divided.spread), two(raw.spread))}. The largest weight of a row is on ` +
+    `average ${comparedText(two(divided.peak), two(raw.peak))}. The rows have ` +
+    `${comparedText(percent(divided), percent(raw), " of the entropy of even weights")}.` +
     (times < 1.5
       ? ""
       : ` The divisor is ${fixed(times, 1)} times √${most}: ` +
@@ -234,30 +236,30 @@ function sentence(raw, divided, even) {
   );
 }
 
+const asleep = (of, even) => of.slope < 0.01 * even.slope;
+
 // Whether training gets something back through the weights: slope_sentence() in apps/lesson.cpp.
 function verdict(raw, divided, even) {
   if (Number.isNaN(even.slope)) return "No row sees two keys or more, so no weight has a choice.";
-  const asleep = (m) => m.slope < 0.01 * even.slope;
   const divisor = `divided by ${divisorText()}`;
   const rule =
     ` (Asleep: a median slope below ${slopeText(0.01 * even.slope)}, a hundredth of that of even ` +
     "weights.)";
-  const sleeper = "compare_weights --head-size 512 --format html shows one that sleeps";
   const one = state.divisor === 1;
-  if (!asleep(raw) && !asleep(divided)) {
+  if (!asleep(raw, even) && !asleep(divided, even)) {
     return (
       (one ? "This softmax is awake" : "Both softmaxes are awake, without division too") +
-      `: most weights follow their scores. ${sleeper}.${rule}`
+      `: most weights follow their scores.${rule}`
     );
   }
   const asleepText = "is asleep: most weights hardly follow their scores";
-  if (!asleep(raw))
+  if (!asleep(raw, even))
     return `Without division the softmax is awake; ${divisor} it ${asleepText}.${rule}`;
   return (
     `Without division the softmax ${asleepText}. ` +
     (one
       ? "Move the slider until it wakes."
-      : asleep(divided)
+      : asleep(divided, even)
         ? `It still is, ${divisor}.`
         : `It is awake ${divisor}.`) +
     rule

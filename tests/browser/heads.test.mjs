@@ -286,6 +286,23 @@ for (const viewport of [small, phone, desktop]) {
   );
 }
 
+onPage("the cell that a key leads to is in view", ofModel, {}, async (page) => {
+  const enlarged = page.locator("#enlarged");
+  await enlarged.evaluate((canvas) => canvas.focus({preventScroll: true}));
+  for (const [key, row] of [
+    ["Control+Home", 0],
+    ["Control+End", prompt.length - 1],
+    ["Control+Home", 0],
+  ]) {
+    await page.keyboard.press(key);
+    const {y, height} = await enlarged.boundingBox();
+    const bar = await page.locator("#controls").boundingBox();
+    const told = await page.locator("#cell").boundingBox();
+    const middle = y + ((row + 0.5) / prompt.length) * height;
+    assert.ok(middle > bar.y + bar.height && middle < told.y, `${key}: ${middle}`);
+  }
+});
+
 onPage(
   "a tap on a head does not scroll it away",
   ofDeep,

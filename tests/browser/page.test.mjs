@@ -330,6 +330,7 @@ onPage("the page says whether a softmax sleeps, as the slider goes", wide, {}, a
     run("compare_weights", "--head-size", "512"),
     /that softmax sleeps, the scaled one not\..*a median slope below 0\.0019/s,
   );
+  assert.equal(await page.locator("#sleeper").isVisible(), false);
   await type(page, 1);
   assert.match(await verdict(page), /asleep: .* Move the slider until it wakes\./);
   await type(page, 1.1);
@@ -342,12 +343,14 @@ onPage("the page says whether a softmax sleeps, as the slider goes", wide, {}, a
 });
 
 onPage("where nothing sleeps the page points to what does", comparison, {}, async (page) => {
-  assert.match(await verdict(page), /^Both softmaxes are awake, .* --head-size 512 --format html/);
+  assert.match(await verdict(page), /^Both softmaxes are awake, without division too: /);
+  const sleeper = page.locator("#sleeper");
+  assert.match(await sleeper.innerText(), /compare_weights --head-size.512 --format.html/);
   assert.doesNotMatch(await sentence(page), /times √32/);
   await type(page, 1);
   assert.match(await verdict(page), /^This softmax is awake: /);
   await type(page, 1.001);
-  assert.match(await sentence(page), /scores spread by 1\.51, as without\. .* 0\.48, as without,/);
+  assert.match(await sentence(page), /scores spread by 1\.51, as without\. .* 0\.48, as without\./);
 });
 
 onPage("cells are reached by keyboard, one stop a grid", comparison, {}, async (page) => {
