@@ -23,6 +23,7 @@ const trace = write("trace.html", run("trace_attention", "--format", "html"));
 const wide = write("wide.html", run("compare_weights", "--head-size", "512", "--format", "html"));
 const single = write("single.html", run("compare_weights", "--head-size", "1", "--format", "html"));
 const several = write("several.html", run("compare_weights", "--tokens", "24", "--format", "html"));
+const dozen = write("dozen.html", run("compare_weights", "--tokens", "12", "--format", "html"));
 const large = write("large.html", run("compare_weights", "--tokens", "70", "--format", "html"));
 
 let browser;
@@ -556,16 +557,21 @@ onPage("many tokens are binned, and the page says so", large, {}, async (page) =
   );
 });
 
-onPage("up to 32 tokens keep their labels and measures", several, {}, async (page) => {
-  assert.equal(await grid(page, "raw").locator("thead th").count(), 1 + 24 + 2);
-  assert.equal(await isClear(grid(page, "raw").locator("thead th").nth(24)), true);
-  const measured = grid(page, "divided").locator("tbody tr").nth(5).locator("td").nth(24);
-  assert.equal(
-    await measured.textContent(),
-    runJson("compare_weights", "--tokens", "24").scaled_peaks[5].toFixed(2),
-  );
-  assert.equal(await isClear(measured), true);
-});
+for (const [tokens, path] of [
+  [12, dozen],
+  [24, several],
+]) {
+  onPage(`${tokens} tokens keep their labels and measures`, path, {}, async (page) => {
+    assert.equal(await grid(page, "raw").locator("thead th").count(), 1 + tokens + 2);
+    assert.equal(await isClear(grid(page, "raw").locator("thead th").nth(tokens)), true);
+    const {scaled_peaks, scaled_entropies} = runJson("compare_weights", "--tokens", String(tokens));
+    for (const [i, measure] of [scaled_peaks, scaled_entropies].entries()) {
+      const measured = cell(page, "divided", 5, tokens + i);
+      assert.equal(await measured.textContent(), measure[5].toFixed(2));
+      assert.equal(await isClear(measured), true);
+    }
+  });
+}
 
 onPage("a head of size 1 has nothing to slide", single, {}, async (page) => {
   assert.equal(await page.locator("#slide").isVisible(), false);
