@@ -217,7 +217,7 @@ std::string to_html(const Options& options, const Comparison& c) {
     const at::Tensor hidden = c.even_weights.eq(0);
     data["mask"] = mini::to_json(at::zeros_like(c.scores).masked_fill(hidden, -INFINITY));
   }
-  return mini::page(data);
+  return mini::page("Attention weights, without and with the division", data);
 }
 
 }  // namespace
@@ -239,7 +239,11 @@ int main(int argc, char** argv) {
   app.add_option("--scale", options.scale, "Factor on the scores (1 / sqrt(head size))")
       ->check(mini::finite_number());
   app.add_flag("--causal", options.causal, "Hide every key to the right of its query");
-  app.footer("Example: compare_weights --head-size 512, where the unscaled softmax sleeps.");
+  app.footer(
+      "Example: compare_weights --head-size 512, where the unscaled softmax sleeps.\n"
+      "--format html writes a page of at most 300 KB, which holds some 90 tokens; its divisor "
+      "goes\n"
+      "from 1 to the head size, so a --scale there goes from 1 / head size to 1.");
   return app.run(argc, argv, [&] {
     const Comparison comparison = compare(options);
     mini::Report report;

@@ -76,6 +76,11 @@ Inspection inspect_model(const Options& options) {
   mini::TrainedModel trained = mini::load_trained_model(options.model);
   const at::Tensor idx = prompt_tokens(options, trained.tokenizer);  // (1, T)
   const mini::GPTOptions& sizes = trained.model->options;
+  TORCH_CHECK(idx.size(1) <= sizes.block_size(), "expected a prompt of at most ",
+              sizes.block_size(), " tokens, which is all that this model can read, got ",
+              idx.size(1),
+              ": a model trained with a larger --block-size reads more, and --tensors ",
+              "takes queries and keys of any length");
   Inspection inspection{.layers = sizes.n_layer(),
                         .heads = sizes.n_head(),
                         .tokens = idx.size(1),

@@ -20,7 +20,9 @@ std::string_view heads_page_source();
 namespace {
 
 constexpr size_t kMostBytes = 300'000;
-constexpr std::string_view kPageData = "@data@";  // stands for the data in page.html
+// What stands in the sources for a page's own.
+constexpr std::string_view kPageTitle = "@title@";
+constexpr std::string_view kPageData = "@data@";
 
 void replace(std::string& text, std::string_view from, std::string_view to) {
   for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
@@ -62,8 +64,10 @@ std::string with_data(std::string_view source, Json data) {
 
 }  // namespace
 
-std::string page(Json data) {
-  std::string html = with_data(page_source(), std::move(data));
+std::string page(std::string_view title, Json data) {
+  std::string source(page_source());
+  replace(source, kPageTitle, title);
+  std::string html = with_data(source, std::move(data));
   if (html.size() > kMostBytes) {
     throw UsageError(
         fmt::format("--format html: expected matrices that fit a page of {} KB, got one of {} KB",

@@ -5,19 +5,20 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "heat_bins.h"
 #include "report.h"
 
 namespace mini {
 
-/// The page of apps/page/ with these data in it:
+/// The page of apps/page/page.html with this title, of plain letters, and these data in it:
 /// `description`, `head_size` (the divisor goes from 1 to it), `divisor` (where it starts),
 /// `scores` (B, Tq, Tk), or `q`, `k`, `v` (B, T, H) to be edited, and perhaps `mask` (B, Tq, Tk),
 /// to be added to the scaled scores. Infinities are strings, as to_json() writes them.
 ///
 /// Throws UsageError for more data than a page of 300 KB holds.
-std::string page(Json data);
+std::string page(std::string_view title, Json data);
 
 /// The divisor that a factor on the scores amounts to.  Throws UsageError if it is not from 1 to
 /// `head_size`.

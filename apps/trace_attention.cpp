@@ -244,18 +244,20 @@ std::string to_html(const Trace& t) {
   const auto batch = [](const at::Tensor& m) {
     return mini::to_json(m.dim() == 2 ? m.unsqueeze(0) : m);
   };
-  mini::Json data = {
-      {"description", fmt::format("q {}, k {}, v {}{}", shape_text(t.in.q), shape_text(t.in.k),
-                                  shape_text(t.in.v), t.causal ? ", causal" : "")},
-      {"head_size", d_k},
-      {"divisor", mini::page_divisor(t.scale, d_k)},
-      {"q", batch(t.in.q)},
-      {"k", batch(t.in.k)},
-      {"v", batch(t.in.v)}};
+  const int64_t queries = t.in.q.size(-2), keys = t.in.k.size(-2);
+  mini::Json data = {{"description", fmt::format("{} {} and {} {} of size {}, values of size {}{}",
+                                                 queries, queries == 1 ? "query" : "queries", keys,
+                                                 keys == 1 ? "key" : "keys", d_k, t.in.v.size(-1),
+                                                 t.causal ? ", causal" : "")},
+                     {"head_size", d_k},
+                     {"divisor", mini::page_divisor(t.scale, d_k)},
+                     {"q", batch(t.in.q)},
+                     {"k", batch(t.in.k)},
+                     {"v", batch(t.in.v)}};
   if (t.in.mask || t.causal) {
     data["mask"] = mini::to_json(additive_mask(t));
   }
-  return mini::page(data);
+  return mini::page("Attention, step by step", data);
 }
 
 }  // namespace
@@ -274,7 +276,9 @@ int main(int argc, char** argv) {
   app.add_flag("--causal", options.causal, "Hide every key to the right of its query");
   app.footer(R"(Example of a file: {"q": [[1, 0], [0, 1]], "k": [[1, 0], [0, 1]], "v": [[1], [3]],
                     "mask": [[true, false], [true, true]]}
-A mask of numbers is added to the scaled scores; "-inf" in it hides a key.)");
+A mask of numbers is added to the scaled scores; "-inf" in it hides a key.
+--format html writes a page of at most 300 KB; its divisor goes from 1 to d_k, so a --scale there
+goes from 1 / d_k to 1.)");
   return app.run(argc, argv, [&] {
     const Trace t = trace_input(options);
     const mini::Json json = to_json(t);

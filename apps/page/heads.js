@@ -76,10 +76,10 @@ function weightsOf(layer, head, division) {
   return unpacked.get(name);
 }
 
-// --- drawing --------------------------------------------------------------------------------------
+// --- drawing -------------------------------------------------------------------------------------
 
-// Of long rows nearly all weights are small, and lie apart only on a logarithmic scale: it goes from
-// a tenth of an even weight, or less, to 1.
+// Of long rows nearly all weights are small, and lie apart only on a logarithmic scale: it goes
+// from a tenth of an even weight, or less, to 1.
 const decades = Math.ceil(Math.log10(data.tokens)) + 1;
 
 const colorOf = (weight) =>
@@ -98,7 +98,7 @@ function draw(canvas, rows) {
   context.putImageData(image, 0, 0);
 }
 
-const pixelsOfCell = Math.max(4, Math.floor(768 / side)); // of the large grid, for its mark to be fine
+const pixelsOfCell = Math.max(4, Math.floor(768 / side)); // of the large grid: its mark is fine
 
 function drawEnlarged() {
   const rows = weightsOf(state.layer, state.head, state.division);
@@ -123,10 +123,21 @@ function drawEnlarged() {
   }
 }
 
-// --- what is told ---------------------------------------------------------------------------------
+// --- what is told --------------------------------------------------------------------------------
+
+// A token's text with its blanks to be seen. Control characters have come as their pictures.
+const blanks = {" ": "␣", "\u2409": "⇥", "\u240a": "⏎"};
+const visibleText = (text) => text.replace(/[ \u2409\u240a]/g, (blank) => blanks[blank]);
+const texts = data.texts.map(visibleText);
 
 const dividedText = `divided by √${data.head_size} = ${fixed(Math.sqrt(data.head_size), 2)}`;
-const percent = (figures) => `${fixed(100 * figures.entropy_share, 0)} %`;
+
+// Decimals of a share, so that not all heads read 99 or 100 %.
+const meanOf = (list, number) => list.reduce((sum, one) => sum + number(one), 0) / list.length;
+const meanShare = meanOf(data.views, ({scaled}) => scaled.entropy_share);
+const digits = meanShare >= 0.9985 ? 2 : meanShare >= 0.985 ? 1 : 0;
+const shareText = (share) => `${fixed(100 * share, digits)} %`;
+const percent = (figures) => shareText(figures.entropy_share);
 const weightText = (weight) =>
   weight > 0 && weight < 0.001 ? weight.toExponential(3).replace("-", "−") : fixed(weight, 4);
 
@@ -135,23 +146,107 @@ function placeText(one, many, cell) {
   const first = cell * data.values_each;
   const last = Math.min(first + data.values_each, data.tokens) - 1;
   if (first < last) return `${many} ${first} to ${last}`;
-  return data.texts.length > 0 ? `${one} ${first} ‘${data.texts[first]}’` : `${one} ${first}`;
+  return texts.length > 0 ? `${one} ${first} ‘${texts[first]}’` : `${one} ${first}`;
 }
 
 let current = null; // the cell of the large grid that is told, once somebody has pointed at one
 
 function tell() {
+  element("hint").hidden = current !== null;
+  element("told").hidden = current === null;
+  element("cell").classList.toggle("kept", current !== null);
   if (!current) return;
   const {row, column} = current;
+  markTokens();
   const place = `${placeText("Query", "Queries", row)}, ${placeText("key", "keys", column)}`;
   const weight = (division) => {
     const found = weightsOf(state.layer, state.head, division)[row][column];
     return found === undefined ? "not seen" : weightText(found);
   };
   const what = data.values_each > 1 ? "largest weight" : "weight";
-  element("cell").textContent =
+  element("told").textContent =
     `${place}\n${what} ${dividedText}: ${weight("scaled")}\n` +
     `without the division: ${weight("unscaled")}`;
+}
+
+// The query and the key that are told, in the prompt and at the axes.
+function markTokens() {
+  const {row, column} = current;
+  const within = (token, cell) => Math.floor(token / data.values_each) === cell;
+  const prompt = element("prompt");
+  [...prompt.children].forEach((span, token) => {
+    span.classList.toggle("query", within(token, row));
+    span.classList.toggle("key", within(token, column));
+  });
+  const query = prompt.children[row * data.values_each];
+  if (query) prompt.scrollTop = query.offsetTop - prompt.clientHeight / 2;
+  [...element("queries").children].forEach((label, i) =>
+    label.classList.toggle("query", i === row),
+  );
+  [...element("keys").children].forEach((label, j) => label.classList.toggle("key", j === column));
+}
+
+// What the figures say of all heads: conclusion() in apps/inspect_attention.cpp.
+function sentence() {
+  const of = (division, figure) => (view) => view[division][figure];
+  const heads = data.views.filter((view) =>
+    ["scaled", "unscaled"].every((division) => Number.isFinite(view[division].entropy)),
+  );
+  if (heads.length === 0) return "The weights are no finite numbers: there is nothing to compare.";
+  const mean = (figure) => meanOf(heads, figure);
+  const most = (figure) => heads.reduce((a, b) => (figure(b) > figure(a) ? b : a));
+  const named = ({layer, head}) => `ead ${head} of layer ${layer}`;
+  const distance = of("scaled", "distance");
+  const shares = ["scaled", "unscaled"].map((division) => of(division, "entropy_share"));
+  const peaks = ["scaled", "unscaled"].map((division) => fixed(mean(of(division, "peak")), 2));
+  let text =
+    `D${dividedText.slice(1)}, the heads have ${shareText(mean(shares[0]))} of the entropy of ` +
+    `even weights instead of ${shareText(mean(shares[1]))}, and peaks of ` +
+    `${peaks.join(" instead of ")}, on average.`;
+  if (heads.length > 1) {
+    const changed = mostChanged(heads);
+    const [nearest, farthest] = [most((view) => -distance(view)), most(distance)];
+    text +=
+      ` H${named(changed)} changes most: ` +
+      `${shares.map((share) => shareText(share(changed))).join(" instead of ")}. ` +
+      `H${named(nearest)} looks nearest, ${fixed(distance(nearest), 2)} tokens back; ` +
+      `h${named(farthest)} farthest, ${fixed(distance(farthest), 2)}.`;
+  }
+  return text;
+}
+
+function mostChanged(heads) {
+  const change = ({scaled, unscaled}) => Math.abs(scaled.entropy_share - unscaled.entropy_share);
+  return heads.reduce((a, b) => (change(b) > change(a) ? b : a));
+}
+
+function showAllFigures() {
+  const table = element("all-figures").querySelector("table");
+  const head = add(table, "thead"),
+    body = add(table, "tbody");
+  const [groups, names] = [add(head, "tr"), add(head, "tr")];
+  add(groups, "td");
+  add(names, "th", {scope: "col", textContent: "layer, head"});
+  const columns = [
+    ["entropy of even", percent],
+    ["peak", ({peak}) => fixed(peak, 3)],
+    ["distance in tokens", ({distance}) => fixed(distance, 2)],
+  ];
+  for (const [name] of columns) {
+    add(groups, "th", {scope: "colgroup", colSpan: 2, textContent: name});
+    for (const division of ["divided", "not divided"])
+      add(names, "th", {scope: "col", textContent: division});
+  }
+  const changed = mostChanged(data.views);
+  for (const view of data.views) {
+    const row = add(body, "tr", {className: view === changed ? "most" : ""});
+    add(row, "th", {scope: "row", textContent: `${view.layer}, ${view.head}`});
+    for (const [, text] of columns) {
+      for (const division of ["scaled", "unscaled"])
+        add(row, "td", {textContent: text(view[division])});
+    }
+  }
+  element("all-figures").open = data.views.length <= 32;
 }
 
 function showFigures() {
@@ -196,6 +291,27 @@ function makeHeads() {
       buttons[layer].push({button, canvas, caption});
     }
   }
+}
+
+function makePrompt() {
+  element("prompt").hidden = texts.length === 0;
+  for (const text of texts) add(element("prompt"), "span", {textContent: text});
+}
+
+// Tokens at the axes of the large grid, where there is room for each.
+function showLabels() {
+  const cell = element("axes").clientWidth / side;
+  const fit = data.values_each === 1 && cell >= 8;
+  const names = texts.length > 0 ? texts : Array.from({length: side}, (_, i) => String(i));
+  const font = Math.min(0.9 * cell, 12);
+  const longest = Math.max(...names.map((name) => name.length));
+  element("keys").classList.toggle("turned", 0.7 * longest * font > cell);
+  for (const axis of [element("keys"), element("queries")]) {
+    axis.style.fontSize = `${font}px`;
+    axis.replaceChildren();
+    if (fit) names.forEach((name) => add(axis, "span", {textContent: name}));
+  }
+  if (current) markTokens();
 }
 
 function show() {
@@ -249,23 +365,26 @@ function select(row, column) {
   tell();
 }
 
+// Scrolls where a bar lies upon the current cell.
+function showCurrent() {
+  const {top, height} = element("enlarged").getBoundingClientRect();
+  const y = top + ((current.row + 0.5) / side) * height;
+  const above = element("controls").getBoundingClientRect().bottom,
+    below = element("cell").getBoundingClientRect().top;
+  if (y < above || y > below) scrollBy(0, y - (above + below) / 2);
+}
+
 const backToAll = () => buttons[state.layer][state.head].button.focus();
 
 function moveCell(event) {
   const {row, column} = current ?? {row: 0, column: 0};
-  const target = {
-    ArrowUp: [row - 1, column],
-    ArrowDown: [row + 1, column],
-    ArrowLeft: [row, column - 1],
-    ArrowRight: [row, column + 1],
-    Home: [row, 0],
-    End: [row, lengthOf(row, side) - 1],
-  }[event.key];
+  const last = side - 1;
+  const target = moved(event, [row, column], [last, last], lengthOf(row, side) - 1);
   if (event.key === "Escape") backToAll();
   if (!target) return;
   event.preventDefault();
-  if (current) select(...target);
-  else select(0, 0);
+  select(...(current ? target : [0, 0]));
+  showCurrent();
 }
 
 function start() {
@@ -281,7 +400,13 @@ function start() {
   for (let decade = -decades; decade <= 0; ++decade)
     add(element("ticks"), "span", {textContent: String(Number((10 ** decade).toPrecision(1)))});
 
+  element("hidden-keys").hidden = !data.causal;
+  element("sentence").textContent = sentence();
+
   makeHeads();
+  makePrompt();
+  showAllFigures();
+  new ResizeObserver(showLabels).observe(element("axes"));
   for (const input of document.getElementsByName("division")) {
     input.addEventListener("change", () => {
       state.division = input.value;

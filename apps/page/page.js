@@ -2,65 +2,6 @@
 // Attention weights that follow a divisor, and perhaps the entries of q, k and v.
 "use strict";
 
-// --- the formula: the second copy of the one in src/attention.cpp, and tested against it --------
-
-const transposed = (m) => m[0].map((_, j) => m.map((row) => row[j]));
-const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
-const product = (a, b) => a.map((row) => transposed(b).map((column) => dot(row, column)));
-
-// Of one row. A row that sees nothing has weights of 0.
-function softmax(row) {
-  const largest = Math.max(...row);
-  if (largest === -Infinity) return row.map(() => 0);
-  const powers = row.map((z) => Math.exp(z - largest));
-  const sum = powers.reduce((a, b) => a + b);
-  return powers.map((power) => power / sum);
-}
-
-const masked = (row, mask) => row.map((z, j) => (mask[j] === -Infinity ? -Infinity : z + mask[j]));
-
-// output = softmax(q k^T / divisor + mask) v
-function attention({scores, q, k, v, mask}, divisor) {
-  const steps = {scores: scores ?? product(q, transposed(k))};
-  steps.scaled = steps.scores.map((row) => row.map((s) => s / divisor));
-  steps.weights = steps.scaled.map((row, i) => softmax(mask ? masked(row, mask[i]) : row));
-  steps.output = v && product(steps.weights, v);
-  return steps;
-}
-
-// --- what can be read off it: include/mini/diagnostics.h ----------------------------------------
-
-const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;
-const slope = (w) => w * (1 - w);
-const peak = (row) => Math.max(...row);
-const entropy = (row) => row.reduce((sum, w) => sum - (w === 0 ? 0 : w * Math.log(w)), 0);
-
-function spread(rows) {
-  const all = rows.flat(),
-    average = mean(all);
-  return all.length > 1
-    ? Math.sqrt(all.reduce((sum, s) => sum + (s - average) ** 2, 0) / (all.length - 1))
-    : 0;
-}
-
-// Of the weights that have a choice: visible ones, in rows that see at least two keys.
-function medianSlope(weights, mask) {
-  const slopes = weights.flatMap((row, i) => {
-    const visible = row.filter((_, j) => !mask || mask[i][j] !== -Infinity);
-    return visible.length > 1 ? visible.map(slope) : [];
-  });
-  return slopes.sort((a, b) => a - b)[Math.floor((slopes.length - 1) / 2)] ?? NaN;
-}
-
-function measures(steps, mask) {
-  return {
-    spread: spread(steps.scaled),
-    peak: mean(steps.weights.map(peak)),
-    entropy: mean(steps.weights.map(entropy)),
-    slope: medianSlope(steps.weights, mask),
-  };
-}
-
 // --- the state: a divisor, a batch, and edits of q, k and v; it stands in the address ----------
 
 const most = data.head_size;
@@ -102,7 +43,7 @@ function readAddress() {
       names.includes(name) &&
       indices.length === 3 &&
       indices.reduce((list, i) => list?.[i], data[name]) !== undefined;
-    if (known && text !== "" && Number.isFinite(Number(text))) state.edits.set(place, Number(text));
+    if (known && Number.isFinite(parse(text))) state.edits.set(place, parse(text));
   }
 }
 
@@ -118,116 +59,7 @@ function writeAddress() {
   }, 200);
 }
 
-// --- colours ------------------------------------------------------------------------------------
-
-function isBright(color) {
-  const [r, g, b] = color.map((c) =>
-    c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4,
-  );
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179;
-}
-
-function paint(cell, weight, highest) {
-  const color = Number.isNaN(weight) ? data.nan_color : colorAt(weight / highest);
-  cell.style.backgroundColor = `rgb(${color.map(Math.round)})`;
-  cell.style.color = isBright(color) ? "#000" : "#fff";
-}
-
 // --- what is on the page ------------------------------------------------------------------------
-
-function addFigure(parent, caption) {
-  const figure = add(parent, "figure");
-  const figcaption = add(figure, "figcaption", {textContent: caption});
-  return {figcaption, table: add(add(figure, "div", {className: "wide"}), "table")};
-}
-
-const mostCells = 64; // a row or column of a grid
-const mostValues = 10; // a row or column whose values are written in the cells
-const mostNames = 6; // a row whose keys are called so
-const {weights} = attention(matrices(), 1);
-const rows = weights.length,
-  columns = weights[0].length;
-const each = Math.ceil(Math.max(rows, columns) / mostCells); // values a side that a cell stands for
-const dense = Math.max(rows, columns) > mostValues;
-
-// A grid of weights with roving focus. Its cells are grid.cells[row][column].
-function makeGrid(caption) {
-  const grid = {...addFigure(element("weights"), caption), cells: [], measures: []};
-  grid.table.className = dense ? "grid dense" : columns > mostNames ? "grid many" : "grid";
-  grid.table.setAttribute("role", "grid");
-  grid.table.style.setProperty("--columns", columns);
-  const head = add(add(grid.table, "thead"), "tr");
-  add(head, "th", {className: "corner", scope: "col", textContent: "query"});
-  for (let j = 0; j < columns; j += each) {
-    add(head, "th", {
-      scope: "col",
-      textContent: columns > mostNames ? j : `key ${j}`,
-      ariaLabel: `key ${j}`,
-    });
-  }
-  for (const name of dense ? [] : ["peak", "entropy"]) {
-    add(head, "th", {className: "measure", scope: "col", textContent: name});
-  }
-  const body = add(grid.table, "tbody");
-  for (let i = 0; i < rows; i += each) {
-    const row = add(body, "tr");
-    add(row, "th", {scope: "row", textContent: i});
-    const cells = [];
-    for (let j = 0; j < columns; j += each) cells.push(add(row, "td", {tabIndex: -1}));
-    grid.cells.push(cells);
-    if (!dense) grid.measures.push([add(row, "td"), add(row, "td")]);
-  }
-  grid.cells.forEach((cells, i) =>
-    cells.forEach((cell, j) => {
-      cell.addEventListener("pointerenter", () => select(i, j));
-      cell.addEventListener("focus", () => select(i, j));
-      cell.addEventListener("keydown", (event) => moveFocus(event, grid, i, j));
-    }),
-  );
-  return grid;
-}
-
-function moveFocus(event, grid, i, j) {
-  const last = grid.cells[0].length - 1;
-  const target = {
-    ArrowUp: [i - 1, j],
-    ArrowDown: [i + 1, j],
-    ArrowLeft: [i, j - 1],
-    ArrowRight: [i, j + 1],
-    Home: [i, 0],
-    End: [i, last],
-  }[event.key];
-  if (!target) return;
-  event.preventDefault();
-  grid.cells[target[0]]?.[target[1]]?.focus();
-}
-
-function showGrid(grid, steps, highest) {
-  grid.cells.forEach((cells, i) =>
-    cells.forEach((cell, j) => {
-      const {weight} = largest(steps.weights, i, j);
-      paint(cell, weight, highest);
-      if (!dense) cell.textContent = fixed(weight, 2);
-    }),
-  );
-  grid.measures.forEach(([ofPeak, ofEntropy], i) => {
-    ofPeak.textContent = fixed(peak(steps.weights[i]), 2);
-    ofEntropy.textContent = fixed(entropy(steps.weights[i]), 2);
-  });
-}
-
-// The largest of the weights that a cell stands for, NaN if there is one, and its place.
-function largest(weights, i, j) {
-  let found = {weight: -Infinity};
-  for (let row = i * each; row < Math.min((i + 1) * each, rows); ++row) {
-    for (let column = j * each; column < Math.min((j + 1) * each, columns); ++column) {
-      const weight = weights[row][column];
-      if (Number.isNaN(weight)) return {weight, row, column};
-      if (weight > found.weight) found = {weight, row, column};
-    }
-  }
-  return found;
-}
 
 // A plain table of numbers.
 function makeTable(parent, caption) {
@@ -242,38 +74,42 @@ function makeTable(parent, caption) {
   };
 }
 
-// A table of inputs. Returns what shows the matrix in them.
-function makeInputs(name) {
+// A table of fields. Returns what shows the matrix in them.
+function makeFields(name) {
   const {table} = addFigure(element("matrices"), name);
-  const inputs = data[name][0].map((numbersOfRow, i) => {
+  const fields = data[name][0].map((numbersOfRow, i) => {
     const row = add(table, "tr");
     return numbersOfRow.map((_, j) => {
-      const input = add(add(row, "td"), "input", {type: "number", step: "any", required: true});
-      input.setAttribute("aria-label", `${name}, row ${i}, column ${j}`);
-      input.addEventListener("input", () => {
-        if (!input.checkValidity()) return;
-        state.edits.set(`${name}.${state.batch}.${i}.${j}`, input.valueAsNumber);
-        show();
-        writeAddress();
+      const label = `${name}, row ${i}, column ${j}`;
+      const input = add(add(row, "td"), "input", {ariaLabel: label});
+      return numberField(input, {
+        name: label,
+        take: (number) => change(() => edit(name, i, j, number)),
       });
-      input.addEventListener("blur", () => input.checkValidity() || show());
-      return input;
     });
   });
   return {
-    rows: inputs.map((row) => row[0].closest("tr")),
-    show: (matrix) =>
-      inputs.forEach((row, i) =>
-        row.forEach((input, j) => {
-          if (input !== document.activeElement || !input.checkValidity())
-            input.value = matrix[i][j];
-        }),
-      ),
+    rows: [...table.rows],
+    show: (matrix, anew) =>
+      fields.forEach((row, i) => row.forEach((field, j) => field.show(matrix[i][j], anew))),
   };
 }
 
+function edit(name, i, j, number) {
+  const place = `${name}.${state.batch}.${i}.${j}`;
+  if (Object.is(number, numbers(data[name][state.batch][i][j]))) state.edits.delete(place);
+  else state.edits.set(place, number);
+}
+
 const grids = {raw: makeGrid("Weights without division"), divided: makeGrid("")};
-const inputs = Object.fromEntries(names.map((name) => [name, makeInputs(name)]));
+const fields = Object.fromEntries(names.map((name) => [name, makeFields(name)]));
+const divisorField = numberField(element("divisor"), {
+  name: "divisor",
+  low: 1,
+  high: most,
+  text: (divisor) => String(Number(divisor.toFixed(2))),
+  take: (divisor) => change(() => setDivisor(divisor)),
+});
 const tables = names.length > 0 && {
   scores: makeTable(element("scores"), "scores = q kᵀ"),
   scaled: makeTable(element("scores"), ""),
@@ -300,47 +136,40 @@ const summary = {};
 }
 
 let shown; // matrices, and the steps of raw, divided and even attention
-let current = {i: 0, j: 0}; // the cell of both grids that Tab leads to
-let selected = false; // and whose numbers are told, once somebody has pointed at one
 
 const divisorText = () => fixed(state.divisor, 2).replace(/\.?0+$/, "");
 
-// Everything that follows from the state.
-function show() {
+// Everything that follows from the state. What is being typed stays, unless all is shown anew.
+function show(anew = false) {
   const of = matrices();
-  shown = {
-    of,
-    raw: attention(of, 1),
-    divided: attention(of, state.divisor),
-    even: attention(of, Infinity),
-  };
-  showControls();
-  const finite = shown.raw.weights.flat().filter((w) => !Number.isNaN(w));
+  const raw = attention(of, 1);
+  shown = {of, raw, divided: attention(of, state.divisor), even: evenAttention(raw)};
+  showControls(anew);
+  const weights = [shown.raw, shown.divided].map((steps) => visible(steps.weights, steps.seen));
+  const finite = weights[0].filter((w) => !Number.isNaN(w));
   const highest = finite.length > 0 ? Math.max(...finite, Number.MIN_VALUE) : 1;
   for (const name of ["raw", "divided"]) showGrid(grids[name], shown[name], highest);
   element("highest").textContent = fixed(highest, 2);
-  const nan = [shown.raw, shown.divided].flatMap((steps) =>
-    steps.weights.flat().filter(Number.isNaN),
-  ).length;
+  const nan = weights.flat().filter(Number.isNaN).length;
   element("off-scale").hidden = nan === 0;
   element("off-scale").lastChild.textContent = ` ${nan} NaN`;
+  element("hidden-keys").hidden = raw.seen.flat().every(Boolean);
   grids.divided.figcaption.textContent = `Weights divided by ${divisorText()}`;
   for (const {table, figcaption} of Object.values(grids))
     table.setAttribute("aria-label", figcaption.textContent);
   showSummary();
-  for (const name of names) inputs[name].show(of[name]);
+  for (const name of names) fields[name].show(of[name], anew);
   if (tables) {
     tables.scores(shown.divided.scores);
     tables.scaled(shown.divided.scaled, `scaled scores = scores / ${divisorText()}`);
     tables.output(shown.divided.output, `output = weights v, divided by ${divisorText()}`);
   }
-  if (selected) showCell();
+  showCell();
 }
 
-function showControls() {
+function showControls(anew) {
   const text = divisorText();
-  if (element("divisor") !== document.activeElement)
-    element("divisor").value = Number(state.divisor.toFixed(2));
+  divisorField.show(state.divisor, anew);
   element("slider").value =
     most > 1 ? Math.round((200 * Math.log(state.divisor)) / Math.log(most)) : 0;
   element("slider").setAttribute(
@@ -351,46 +180,95 @@ function showControls() {
   element("reset").hidden = state.edits.size === 0;
 }
 
+// --- what the numbers say -----------------------------------------------------------------------
+
+const two = (number) => fixed(number, 2);
+const slopeText = (number) =>
+  number === 0 || number >= 0.01 || Number.isNaN(number)
+    ? two(number)
+    : number < 0.001
+      ? number.toExponential(1).replace("-", "−")
+      : fixed(number, 4);
+
+// "0.30 instead of 0.48"
+const comparedText = (a, b, of = "") =>
+  a === b ? `${a}${of}, as without` : `${a}${of} instead of ${b}`;
+
 function showSummary() {
-  const of = ["raw", "divided", "even"].map((name) => measures(shown[name], shown.of.mask));
+  const [raw, divided, even] = ["raw", "divided", "even"].map((name) => measures(shown[name]));
   summary.divided.textContent = `divided by ${divisorText()}`;
   for (const name of ["spread", "peak", "entropy", "slope"]) {
     summary[name].forEach((cell, i) => {
-      const number = of[i][name];
-      cell.textContent =
-        name === "slope" && number < 0.01 && number > 0
-          ? number.toExponential(1)
-          : fixed(number, 2);
+      cell.textContent = (name === "slope" ? slopeText : two)([raw, divided, even][i][name]);
     });
   }
-  const [raw, divided, even] = of;
-  const two = (number) => fixed(number, 2);
-  const share = (m) => fixed(even.entropy > 0 ? (100 * m.entropy) / even.entropy : 100, 0);
-  element("sentence").textContent =
-    state.divisor === 1
-      ? `Without division, the largest weight of a row is ${two(raw.peak)} on average, and the rows ` +
-        `keep ${share(raw)} % of the entropy that even weights have. Move the slider to divide.`
-      : `Divided by ${divisorText()}, the scores spread by ${two(divided.spread)} instead of ` +
-        `${two(raw.spread)}. The largest weight of a row is ${two(divided.peak)} on average ` +
-        `instead of ${two(raw.peak)}, and the rows keep ${share(divided)} % of the entropy that ` +
-        `even weights have instead of ${share(raw)} %.`;
+  const finite = visible(shown.raw.scores, shown.raw.seen).every(Number.isFinite);
+  element("sentence").textContent = finite
+    ? sentence(raw, divided, even)
+    : "Not all scores are finite numbers, so there is nothing to compare. Smaller entries of q " +
+      "and k bring them back.";
+  element("verdict").textContent = finite ? verdict(raw, divided, even) : "";
+  element("sleeper").hidden = asleep(raw, even) || !finite;
 }
 
-function select(i, j) {
-  for (const {cells} of Object.values(grids)) {
-    cells[current.i][current.j].tabIndex = -1;
-    cells[current.i][current.j].classList.remove("selected");
-    cells[i][j].tabIndex = 0;
-    cells[i][j].classList.add("selected");
+function sentence(raw, divided, even) {
+  const share = (m) => (even.entropy > 0 ? m.entropy / even.entropy : 1);
+  const percent = (m) => `${fixed(100 * share(m), 0)} %`;
+  if (state.divisor === 1) {
+    return (
+      `Without division, the largest weight of a row is on average ${two(raw.peak)}. The rows ` +
+      `have ${percent(raw)} of the entropy of even weights.`
+    );
   }
-  current = {i, j};
-  selected = true;
-  showCell();
+  const times = state.divisor / root;
+  return (
+    `Divided by ${divisorText()}, the scores spread by ` +
+    `${comparedText(two(divided.spread), two(raw.spread))}. The largest weight of a row is on ` +
+    `average ${comparedText(two(divided.peak), two(raw.peak))}. The rows have ` +
+    `${comparedText(percent(divided), percent(raw), " of the entropy of even weights")}.` +
+    (times < 1.5
+      ? ""
+      : ` The divisor is ${fixed(times, 1)} times √${most}: ` +
+        (share(divided) > 0.98
+          ? "the weights are nearly even, and the head hardly listens to its scores."
+          : "the further beyond, the more even the weights, and the less the head listens to its " +
+            "scores."))
+  );
+}
+
+const asleep = (of, even) => of.slope < 0.01 * even.slope;
+
+// Whether training gets something back through the weights: slope_sentence() in apps/lesson.cpp.
+function verdict(raw, divided, even) {
+  if (Number.isNaN(even.slope)) return "No row sees two keys or more, so no weight has a choice.";
+  const divisor = `divided by ${divisorText()}`;
+  const rule =
+    ` (Asleep: a median slope below ${slopeText(0.01 * even.slope)}, a hundredth of that of even ` +
+    "weights.)";
+  const one = state.divisor === 1;
+  if (!asleep(raw, even) && !asleep(divided, even)) {
+    return (
+      (one ? "This softmax is awake" : "Both softmaxes are awake, without division too") +
+      `: most weights follow their scores.${rule}`
+    );
+  }
+  const asleepText = "is asleep: most weights hardly follow their scores";
+  if (!asleep(raw, even))
+    return `Without division the softmax is awake; ${divisor} it ${asleepText}.${rule}`;
+  return (
+    `Without division the softmax ${asleepText}. ` +
+    (one
+      ? "Move the slider until it wakes."
+      : asleep(divided, even)
+        ? `It still is, ${divisor}.`
+        : `It is awake ${divisor}.`) +
+    rule
+  );
 }
 
 // "1·0 + −2.5·2 = ": what a score is the sum of, where that is short enough to read.
 function termsText(query, key) {
-  const short = (number) => String(Number(number.toFixed(3))).replace("-", "−");
+  const short = (number) => String(Number(number.toPrecision(4))).replace("-", "−");
   return query?.length <= 8
     ? `${query.map((x, i) => `${short(x)}·${short(key[i])}`).join(" + ")} = `
     : "";
@@ -398,23 +276,30 @@ function termsText(query, key) {
 
 // The numbers of the current cell, in both grids.
 function showCell() {
-  const {row, column} = largest(shown.divided.weights, current.i, current.j);
+  element("hint").hidden = selected;
+  element("told").hidden = !selected;
+  element("cell").classList.toggle("kept", selected);
+  if (!selected) return;
+  const {weight: seen, row, column} = largest(shown.divided, current.i, current.j);
   const {q, k} = shown.of;
   const six = (matrix) => fixed(matrix[row][column], 6);
   const weightText = ({weights}) =>
     `weight ${six(weights)}, slope ${fixed(slope(weights[row][column]), 6)}`;
-  element("cell").textContent =
-    `Query ${row}, key ${column}: q·k = ${termsText(q?.[row], k?.[column])}${six(shown.raw.scores)}\n` +
-    `Without division: ${weightText(shown.raw)}\n` +
-    `Divided by ${divisorText()}: scaled score ${six(shown.divided.scaled)}, ` +
-    weightText(shown.divided);
-  if (dense) {
+  element("told").textContent =
+    `Query ${row}, key ${column}: ` +
+    (seen === undefined
+      ? "not seen. The mask hides this key from this query."
+      : `q·k = ${termsText(q?.[row], k?.[column])}${six(shown.raw.scores)}\n` +
+        `Without division: ${weightText(shown.raw)}\n` +
+        `Divided by ${divisorText()}: scaled score ${six(shown.divided.scaled)}, ` +
+        weightText(shown.divided));
+  if (!valued) {
     for (const [name, {cells}] of Object.entries(grids)) {
-      const weight = fixed(shown[name].weights[row][column], 4);
+      const weight = seen === undefined ? "not seen" : fixed(shown[name].weights[row][column], 4);
       cells[current.i][current.j].ariaLabel = `query ${row}, key ${column}: ${weight}`;
     }
   }
-  for (const [name, {rows}] of Object.entries(inputs)) {
+  for (const [name, {rows}] of Object.entries(fields)) {
     const linked = name === "q" ? row : column;
     rows.forEach((tableRow, i) => tableRow.classList.toggle("linked", i === linked));
   }
@@ -430,15 +315,17 @@ function change(changeState) {
 
 function start() {
   element("description").textContent = data.description;
-  Object.assign(element("divisor"), {min: 1, max: most});
-  element("to-root").textContent = `√${most} = ${Number(root.toFixed(2))}`;
+  element("to-root").firstChild.textContent = `√${most}`;
+  element("to-root").lastChild.textContent = ` = ${Number(root.toFixed(2))}`;
   element("to-most").textContent = most;
-  element("slider").disabled = most === 1;
+  element("divisor").disabled = most === 1;
+  element("slide").hidden = most === 1;
+  element("one").hidden = most > 1;
   for (const id of ["matrices", "scores", "outputs"]) element(id).hidden = names.length === 0;
   element("off-scale").firstChild.style.background = `rgb(${data.nan_color})`;
   element("gradient").style.background =
     `linear-gradient(to right, ${data.colors.map((c) => `rgb(${c})`)})`;
-  element("dense-note").hidden = !dense;
+  element("dense-note").hidden = valued;
   element("dense-note").textContent =
     "Rows are queries, columns are keys." +
     (each > 1 ? ` Each cell shows the largest of ${each} × ${each} weights.` : "");
@@ -453,22 +340,26 @@ function start() {
       setDivisor(position === 0.5 ? root : Number((most ** position).toFixed(2)));
     }),
   );
-  element("divisor").addEventListener("input", (event) => {
-    if (event.target.checkValidity()) change(() => setDivisor(event.target.valueAsNumber));
-  });
-  element("divisor").addEventListener("blur", show);
   element("to-one").addEventListener("click", () => change(() => setDivisor(1)));
   element("to-root").addEventListener("click", () => change(() => setDivisor(root)));
   element("to-most").addEventListener("click", () => change(() => setDivisor(most)));
-  element("batch").addEventListener("change", (event) =>
-    change(() => {
-      state.batch = Number(event.target.value);
-    }),
-  );
-  element("reset").addEventListener("click", () => change(() => state.edits.clear()));
+  element("batch").addEventListener("change", (event) => {
+    state.batch = Number(event.target.value);
+    show(true);
+    writeAddress();
+  });
+  element("reset").addEventListener("click", () => {
+    state.edits.clear();
+    show(true);
+    writeAddress();
+    element("controls").focus(); // the button is gone
+  });
+  addEventListener("keydown", (event) => {
+    if (event.key === "Escape") unselect();
+  });
   addEventListener("hashchange", () => {
     readAddress();
-    show();
+    show(true);
   });
   readAddress();
   show();

@@ -284,8 +284,10 @@ TEST_CASE("inspect_attention explains bad input in one line", "[app][inspect_att
   explains(model + " --prompt-file /nowhere", 1, "/nowhere");
   explains(model + " --prompt xyz", 1, "x");
   explains(model + " --prompt-tokens 99", 1, "99");
-  explains(model + " --prompt 'to be or not'", 1,
-           "GPT::for_each_heads: expected at most block_size = 8 tokens, got 12");
+  explains(
+      model + " --prompt 'to be or not'", 1,
+      "expected a prompt of at most 8 tokens, which is all that this model can read, got 12: a "
+      "model trained with a larger --block-size reads more");
   explains("inspect_attention --model /nowhere --prompt a", 1, "there is no '/nowhere'");
   explains("inspect_attention --tensors /nowhere", 1, "/nowhere");
 

@@ -27,6 +27,7 @@ export function write(name, content) {
 
 export const launch = () => chromium.launch({executablePath: process.env.MINI_CHROMIUM});
 
+export const small = {width: 320, height: 568};
 export const phone = {width: 375, height: 667};
 export const desktop = {width: 1280, height: 800};
 
@@ -37,9 +38,9 @@ export const desktop = {width: 1280, height: 800};
 export async function open(
   browser,
   path,
-  {fragment = "", viewport = desktop, colorScheme = "light"} = {},
+  {fragment = "", viewport = desktop, colorScheme = "light", ...options} = {},
 ) {
-  const context = await browser.newContext({viewport, colorScheme});
+  const context = await browser.newContext({viewport, colorScheme, ...options});
   const page = await context.newPage();
   const url = pathToFileURL(path).href;
   page.faults = [];
@@ -56,6 +57,17 @@ export async function open(
 }
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** Whether an element is in view and nothing lies upon it. */
+export const isClear = (locator) =>
+  locator.evaluate((node) => {
+    const {left, top, right, bottom} = node.getBoundingClientRect();
+    const corners = [
+      [left + 2, top + 2],
+      [right - 2, bottom - 2],
+    ];
+    return corners.every(([x, y]) => node.contains(document.elementFromPoint(x, y)));
+  });
 
 /** Nothing is cut off at the side, and axe-core finds no serious fault. */
 export async function assertUsable(page, viewport) {

@@ -5,11 +5,22 @@ import {readFileSync} from "node:fs";
 import {join} from "node:path";
 import {after, before, test} from "node:test";
 import {HtmlValidate} from "html-validate";
-import {assertUsable, desktop, folder, launch, open, phone, run, runJson, write} from "./browser.mjs";
-
+import {
+  assertUsable,
+  desktop,
+  folder,
+  isClear,
+  launch,
+  open,
+  phone,
+  run,
+  runJson,
+  small,
+  write,
+} from "./browser.mjs";
 
 /** A safetensors file with q and k, of float32 numbers without a pattern. */
-function writeHeads(name, shape) {
+function writeHeads(name, shape, size = 1.5) {
   const count = shape.reduce((a, b) => a * b);
   const header = JSON.stringify({
     q: {dtype: "F32", shape, data_offsets: [0, 4 * count]},
@@ -19,7 +30,7 @@ function writeHeads(name, shape) {
   bytes.writeBigUInt64LE(BigInt(header.length), 0);
   bytes.write(header, 8);
   for (let i = 0; i < 2 * count; ++i)
-    bytes.writeFloatLE(1.5 * Math.sin(i * i * 0.7 + i), 8 + header.length + 4 * i);
+    bytes.writeFloatLE(size * Math.sin(i * i * 0.7 + i), 8 + header.length + 4 * i);
   return write(name, bytes);
 }
 
@@ -27,11 +38,13 @@ function writeHeads(name, shape) {
 const text = write("text.txt", "to be or not to be, that is the question <b>\n".repeat(40));
 const sizes = "--block-size 24 --n-layer 2 --n-head 3 --n-embd 24 --steps 2 --threads 1";
 run("train_gpt", "--data", text, "--output", join(folder, "run"), ...sizes.split(" "));
-const prompt = "to be or not <b>";
+const prompt = "to be,\nor not <b>";
 const model = ["--model", join(folder, "run"), "--prompt", prompt];
 const ofModel = write("model.html", run("inspect_attention", ...model, "--format", "html"));
 const few = ["--tensors", writeHeads("few.safetensors", [2, 3, 6, 8])];
 const ofFew = write("few.html", run("inspect_attention", ...few, "--format", "html"));
+const calm = ["--tensors", writeHeads("calm.safetensors", [2, 3, 6, 8], 0.5)];
+const ofCalm = write("calm.html", run("inspect_attention", ...calm, "--format", "html"));
 const deep = ["--tensors", writeHeads("deep.safetensors", [12, 3, 6, 8])];
 const ofDeep = write("deep.html", run("inspect_attention", ...deep, "--format", "html"));
 const many = ["--tensors", writeHeads("many.safetensors", [1, 2, 300, 8]), "--causal"];
@@ -56,7 +69,7 @@ function onPage(name, path, options, body) {
 const head = (page, layer, number) =>
   page.getByRole("button", {name: `Layer ${layer}, head ${number}:`});
 const title = (page) => page.locator("#one-title").textContent();
-const told = async (page) => (await page.locator("#cell").textContent()).split("\n");
+const told = async (page) => (await page.locator("#told").textContent()).split("\n");
 const without = (page) => page.getByRole("radio", {name: "without the division"});
 
 onPage("a click enlarges a head, and the page tells its figures", ofFew, {}, async (page) => {
@@ -97,6 +110,10 @@ onPage("Enter enlarges a head, arrows move in it, Escape leads back", ofFew, {},
     ["ArrowUp", "Query 0, key 4"],
     ["ArrowUp", "Query 0, key 4"],
     ["Home", "Query 0, key 0"],
+    ["PageDown", "Query 5, key 0"],
+    ["PageUp", "Query 0, key 0"],
+    ["Control+End", "Query 5, key 5"],
+    ["Control+Home", "Query 0, key 0"],
   ]) {
     await page.keyboard.press(key);
     assert.equal((await told(page))[0], place, key);
@@ -165,9 +182,23 @@ onPage(
 );
 
 onPage("a cell tells its tokens and both weights", ofModel, {}, async (page) => {
-  const {texts, views} = await page.evaluate("data");
-  assert.equal(texts.join(""), prompt);
-  assert.equal(views.length, 6);
+  assert.equal(await page.evaluate("data.views.length"), 6);
+  const visible = prompt.replaceAll(" ", "␣").replace("\n", "⏎");
+  assert.equal(await page.locator("#prompt").textContent(), visible);
+  for (const axis of ["#queries", "#keys"]) {
+    assert.equal(await page.locator(axis).textContent(), visible);
+    const names = await page.locator(`${axis} span`).all();
+    const grid = await page.locator("#enlarged").boundingBox();
+    for (const [i, name] of names.entries()) {
+      const box = await name.boundingBox();
+      const [middle, start, length] =
+        axis === "#keys"
+          ? [box.x + box.width / 2, grid.x, grid.width]
+          : [box.y + box.height / 2, grid.y, grid.height];
+      const place = ((middle - start) / length) * names.length;
+      assert.ok(Math.abs(place - i - 0.5) < 0.3, `${axis} ${i} is at ${place}`);
+    }
+  }
   await page.locator("#enlarged").hover({position: {x: 2, y: 2}});
   assert.deepEqual(await told(page), [
     "Query 0 ‘t’, key 0 ‘t’",
@@ -176,6 +207,122 @@ onPage("a cell tells its tokens and both weights", ofModel, {}, async (page) => 
   ]);
   await page.locator("#enlarged").press("ArrowRight");
   assert.match((await told(page))[1], /: not seen$/);
+  await page.locator("#enlarged").press("Control+Home");
+  for (const key of [...Array(9).fill("ArrowDown"), ...Array(6).fill("ArrowRight")])
+    await page.locator("#enlarged").press(key);
+  assert.equal((await told(page))[0], "Query 9 ‘␣’, key 6 ‘⏎’");
+  for (const [place, count] of [
+    ["#prompt", 2],
+    ["#queries", 1],
+    ["#keys", 1],
+  ])
+    assert.equal(await page.locator(`${place} .query, ${place} .key`).count(), count);
+  assert.equal(await page.locator("#prompt .query").textContent(), "␣");
+  assert.equal(await page.locator("#prompt .key").textContent(), "⏎");
+});
+
+for (const [name, options, path, digits] of [
+  ["a new model", model, ofModel, 2],
+  ["small scores", calm, ofCalm, 1],
+  ["wide scores", few, ofFew, 0],
+]) {
+  onPage(`shares have ${digits} decimals where the heads are of ${name}`, path, {}, async (page) => {
+    const {attention} = runJson("inspect_attention", ...options);
+    for (const {layer, head: number, scaled} of attention) {
+      assert.equal(
+        await head(page, layer, number).textContent(),
+        `${(100 * scaled.entropy_share).toFixed(digits)} %`,
+      );
+    }
+  });
+}
+
+onPage("all heads stand in a table, the most changed marked and named", ofFew, {}, async (page) => {
+  const {attention} = runJson("inspect_attention", ...few);
+  const share = (number) => `${(100 * number).toFixed(0)} %`;
+  const rows = await page
+    .locator("#all-figures tbody tr")
+    .evaluateAll((all) => all.map((row) => [...row.cells].map((c) => c.textContent)));
+  assert.deepEqual(
+    rows,
+    attention.map(({layer, head: number, scaled, unscaled}) => [
+      `${layer}, ${number}`,
+      ...[scaled, unscaled].map((f) => share(f.entropy_share)),
+      ...[scaled, unscaled].map((f) => f.peak.toFixed(3)),
+      ...[scaled, unscaled].map((f) => f.distance.toFixed(2).replace("-", "−")),
+    ]),
+  );
+  const change = ({scaled, unscaled}) => Math.abs(scaled.entropy_share - unscaled.entropy_share);
+  const most = attention.reduce((a, b) => (change(b) > change(a) ? b : a));
+  assert.equal(
+    await page.locator("#all-figures .most th").textContent(),
+    `${most.layer}, ${most.head}`,
+  );
+  const text = await page.locator("#sentence").textContent();
+  const [, of, instead, peak, rawPeak] = run("inspect_attention", ...few).match(
+    /have (\d+) % of the entropy .*\ninstead of (\d+) %, and peaks of (\S+) instead of (\S+)\./,
+  );
+  assert.ok(
+    text.startsWith(
+      `Divided by √8 = 2.83, the heads have ${of} % of the entropy of even weights instead of ` +
+        `${instead} %, and peaks of ${peak} instead of ${rawPeak}, on average. ` +
+        `Head ${most.head} of layer ${most.layer} changes most: `,
+    ),
+    text,
+  );
+});
+
+for (const viewport of [small, phone, desktop]) {
+  onPage(
+    `bars hide no head that is tabbed to, and no readout, ${viewport.width} wide`,
+    ofDeep,
+    {viewport},
+    async (page) => {
+      for (const layer of [11, 6, 0]) {
+        await head(page, layer, 1).focus();
+        assert.equal(await isClear(head(page, layer, 1)), true, `layer ${layer}`);
+      }
+      await head(page, 5, 1).click();
+      await page.keyboard.press("ArrowDown");
+      assert.equal(await isClear(page.locator("#told")), true);
+    },
+  );
+}
+
+onPage("the cell that a key leads to is in view", ofModel, {}, async (page) => {
+  const enlarged = page.locator("#enlarged");
+  await enlarged.evaluate((canvas) => canvas.focus({preventScroll: true}));
+  for (const [key, row] of [
+    ["Control+Home", 0],
+    ["Control+End", prompt.length - 1],
+    ["Control+Home", 0],
+  ]) {
+    await page.keyboard.press(key);
+    const {y, height} = await enlarged.boundingBox();
+    const bar = await page.locator("#controls").boundingBox();
+    const told = await page.locator("#cell").boundingBox();
+    const middle = y + ((row + 0.5) / prompt.length) * height;
+    assert.ok(middle > bar.y + bar.height && middle < told.y, `${key}: ${middle}`);
+  }
+});
+
+onPage(
+  "a tap on a head does not scroll it away",
+  ofDeep,
+  {viewport: phone, hasTouch: true, isMobile: true},
+  async (page) => {
+    assert.equal(await page.locator("#hint").innerText(), "Tap a cell to see its weight.");
+    await head(page, 3, 1).tap();
+    const {y, height} = await head(page, 3, 1).boundingBox();
+    assert.ok(y + height > 0 && y < phone.height, `the head is at ${y}`);
+  },
+);
+
+test("without scripts the page says what it needs", async () => {
+  const page = await open(browser, ofFew, {javaScriptEnabled: false});
+  assert.match(await page.locator("body").innerText(), /JavaScript, which is off here/);
+  assert.equal(await page.locator("main").isVisible(), false);
+  await page.context().close();
 });
 
 onPage("many tokens are binned, the largest weights kept exactly", ofMany, {}, async (page) => {
@@ -205,6 +352,7 @@ for (const [name, path] of [
   ["many tokens", ofMany],
 ]) {
   for (const [size, viewport] of [
+    ["small screen", small],
     ["phone", phone],
     ["desktop", desktop],
   ]) {

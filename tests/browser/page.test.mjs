@@ -4,11 +4,26 @@ import assert from "node:assert/strict";
 import {readFileSync} from "node:fs";
 import {after, before, test} from "node:test";
 import {HtmlValidate} from "html-validate";
-import {assertUsable, desktop, launch, open, phone, run, runJson, write} from "./browser.mjs";
+import {
+  assertUsable,
+  desktop,
+  isClear,
+  launch,
+  open,
+  phone,
+  run,
+  runJson,
+  small,
+  write,
+} from "./browser.mjs";
 
 const comparison = write("compare.html", run("compare_weights", "--format", "html"));
 const causal = write("causal.html", run("compare_weights", "--causal", "--format", "html"));
 const trace = write("trace.html", run("trace_attention", "--format", "html"));
+const wide = write("wide.html", run("compare_weights", "--head-size", "512", "--format", "html"));
+const single = write("single.html", run("compare_weights", "--head-size", "1", "--format", "html"));
+const several = write("several.html", run("compare_weights", "--tokens", "24", "--format", "html"));
+const dozen = write("dozen.html", run("compare_weights", "--tokens", "12", "--format", "html"));
 const large = write("large.html", run("compare_weights", "--tokens", "70", "--format", "html"));
 
 let browser;
@@ -41,9 +56,12 @@ const grid = (page, which) => page.getByRole("grid").nth(which === "raw" ? 0 : 1
 const cell = (page, which, row, column) =>
   grid(page, which).locator("tbody tr").nth(row).locator("td").nth(column);
 
-async function type(page, divisor) {
-  await page.getByLabel("Divide every score by").fill(String(divisor));
-}
+const divisorField = (page) => page.getByLabel("Divide every score by");
+const type = (page, divisor) => divisorField(page).fill(String(divisor));
+const sentence = (page) => page.locator("#sentence").textContent();
+const verdict = (page) => page.locator("#verdict").textContent();
+const isMarked = async (field) => (await field.getAttribute("aria-invalid")) === "true";
+const expectedText = (page) => page.locator("#expected").textContent();
 
 const waitForFragment = (page, fragment) =>
   page.waitForFunction((hash) => location.hash === hash, fragment);
@@ -52,18 +70,18 @@ const waitForDivisor = (page, text) =>
 
 /** The numbers that the page tells of a cell, under their names. */
 async function told(page) {
-  const text = (await page.locator("#cell").textContent()).replaceAll("−", "-");
+  const text = (await page.locator("#told").textContent()).replaceAll("−", "-");
   const [, score, rawWeight, rawSlope, scaled, weight, slope] = text.match(
     /q·k = (?:.* = )?(\S+)\nWithout division: weight (\S+), slope (\S+)\nDivided by \S+: scaled score (\S+), weight (\S+), slope (\S+)$/,
   );
   return {score, rawWeight, rawSlope, scaled, weight, slope};
 }
 
-/** The named numbers of all cells, row by row, as read off cell by cell. */
-async function readCells(page, size, ...names) {
+/** The named numbers of the cells, or of those up to the diagonal, as read off cell by cell. */
+async function readCells(page, size, causal, ...names) {
   const numbers = Object.fromEntries(names.map((name) => [name, []]));
   for (let row = 0; row < size; ++row) {
-    for (let column = 0; column < size; ++column) {
+    for (let column = 0; column < (causal ? row + 1 : size); ++column) {
       await cell(page, "divided", row, column).focus();
       const all = await told(page);
       for (const name of names) numbers[name].push(Number(all[name]));
@@ -85,8 +103,11 @@ for (const [name, path, options] of [
         await type(page, divisor);
         const scale = divisor === 5.66 ? [] : ["--scale", String(1 / divisor)];
         const expected = runJson("compare_weights", ...options, ...scale);
-        const actual = await readCells(page, 4, "score", "scaled", "weight", "rawWeight", "slope");
-        const scores = expected.scores.flat();
+        const {causal} = expected;
+        const names = ["score", "scaled", "weight", "rawWeight", "slope"];
+        const actual = await readCells(page, 4, causal, ...names);
+        const told = (matrix) => matrix.flatMap((row, i) => (causal ? row.slice(0, i + 1) : row));
+        const scores = told(expected.scores);
         assertClose(actual.score, scores, 1e-6, "scores");
         assertClose(
           actual.scaled,
@@ -94,16 +115,16 @@ for (const [name, path, options] of [
           1e-6,
           "scaled scores",
         );
-        assertClose(actual.weight, expected.scaled_weights.flat(), 1e-6, "weights");
+        assertClose(actual.weight, told(expected.scaled_weights), 1e-6, "weights");
         assertClose(
           actual.rawWeight,
-          expected.unscaled_weights.flat(),
+          told(expected.unscaled_weights),
           1e-6,
           "weights without division",
         );
         assertClose(
           actual.slope,
-          expected.scaled_weights.flat().map((w) => w * (1 - w)),
+          told(expected.scaled_weights).map((w) => w * (1 - w)),
           1e-6,
           "slopes",
         );
@@ -114,7 +135,7 @@ for (const [name, path, options] of [
         assertClose(ofRows[0], expected.scaled_peaks, 1e-6, "peaks");
         assertClose(ofRows[1], expected.scaled_entropies, 1e-6, "entropies");
         const summary = await page.evaluate(
-          '["raw", "divided", "even"].map((of) => measures(shown[of], shown.of.mask))',
+          '["raw", "divided", "even"].map((of) => measures(shown[of]))',
         );
         assertClose(
           summary.map((m) => m.slope),
@@ -128,7 +149,12 @@ for (const [name, path, options] of [
           1e-6,
           "mean entropies",
         );
-        assertClose([summary[1].spread], [expected.scores_spread * expected.scale], 1e-6, "spread");
+        assertClose(
+          summary.slice(0, 2).map((m) => m.spread),
+          [expected.scores_spread, expected.scores_spread * expected.scale],
+          1e-6,
+          "spreads",
+        );
       },
     );
   }
@@ -152,7 +178,7 @@ for (const divisor of [1, 1.5, 2, 3, 4]) {
           ),
         );
       for (const [i, name] of ["scores", "scaled_scores", "output"].entries()) {
-        assertClose(steps[i].flat(), expected[name].flat(2), 5.1e-5, name); // four decimals are shown
+        assertClose(steps[i].flat(), expected[name].flat(2), 5.1e-5, name); // as four decimals show
       }
       const exact = await page.evaluate("shown.divided");
       for (const [name, key] of [
@@ -247,15 +273,85 @@ onPage("the divisor stands in the address", comparison, {fragment: "#divisor=3"}
   }
 });
 
-onPage("a divisor that is none changes nothing", comparison, {}, async (page) => {
-  const divisor = page.getByLabel("Divide every score by");
-  for (const wrong of ["", "0.5", "33", "-1"]) {
+onPage("what is no divisor is marked, and changes nothing", comparison, {}, async (page) => {
+  const divisor = divisorField(page);
+  const inForce = () => cell(page, "divided", 0, 0).textContent();
+  const none = ["", "-", "x", "0.5", "33", "-1", "1,5", "1/3", "0x10", "1e400", "Infinity"];
+  for (const wrong of none) {
     await divisor.fill(wrong);
-    assert.equal(await divisor.evaluate((input) => input.checkValidity()), false);
-    assert.equal(await cell(page, "divided", 0, 0).textContent(), "0.29");
+    assert.equal(await isMarked(divisor), true, wrong);
+    assert.equal(
+      await expectedText(page),
+      `divisor: expected a number from 1 to 32, got “${wrong}”; it stays 5.66.`,
+    );
+    assert.equal(await inForce(), "0.29", wrong);
   }
+  await divisor.fill("");
+  await divisor.pressSequentially("100"); // 1 and 10 are divisors
   await divisor.blur();
+  assert.equal(await divisor.inputValue(), "100");
+  assert.equal(await inForce(), "0.29");
+  await divisor.press("Escape");
   assert.equal(await divisor.inputValue(), "5.66");
+  await divisor.fill("33");
+  await page.getByRole("button", {name: "no division"}).click();
+  assert.equal(await divisor.inputValue(), "1");
+  assert.equal(await isMarked(divisor), false);
+  assert.equal(await expectedText(page), "");
+  for (const right of ["2.5e0", "+7", " 3 ", ".5e1"]) {
+    await divisor.fill(right);
+    assert.equal(await isMarked(divisor), false, right);
+    assert.equal(await page.evaluate("state.divisor"), Number(right));
+  }
+});
+
+onPage("keys that the mask hides are no small weights", causal, {}, async (page) => {
+  for (const which of ["raw", "divided"]) {
+    const hidden = cell(page, which, 0, 3);
+    assert.equal(await hidden.textContent(), "");
+    assert.equal(await hidden.getAttribute("aria-label"), "not seen");
+    assert.equal(await hidden.evaluate((td) => td.style.backgroundColor), "");
+    await hidden.hover();
+    assert.match(await page.locator("#told").textContent(), /^Query 0, key 3: not seen\./);
+    assert.equal(await cell(page, which, 3, 3).getAttribute("aria-label"), null);
+  }
+  assert.equal(await page.locator("#hidden-keys").isVisible(), true);
+  const {scores_spread} = runJson("compare_weights", "--causal");
+  assert.match(await sentence(page), new RegExp(`instead of ${scores_spread.toFixed(2)}\\. The`));
+});
+
+onPage("the page says whether a softmax sleeps, as the slider goes", wide, {}, async (page) => {
+  assert.equal(
+    await verdict(page),
+    "Without division the softmax is asleep: most weights hardly follow their scores. It is " +
+      "awake divided by 22.63. (Asleep: a median slope below 0.0019, a hundredth of that of even " +
+      "weights.)",
+  );
+  assert.match(
+    run("compare_weights", "--head-size", "512"),
+    /that softmax sleeps, the scaled one not\..*a median slope below 0\.0019/s,
+  );
+  assert.equal(await page.locator("#sleeper").isVisible(), false);
+  await type(page, 1);
+  assert.match(await verdict(page), /asleep: .* Move the slider until it wakes\./);
+  await type(page, 1.1);
+  assert.match(await verdict(page), /It still is, divided by 1\.1\./);
+  await type(page, 512);
+  assert.match(
+    await sentence(page),
+    / The divisor is 22\.6 times √512: the weights are nearly even, and the head hardly listens/,
+  );
+});
+
+onPage("where nothing sleeps the page points to what does", comparison, {}, async (page) => {
+  assert.match(await verdict(page), /^Both softmaxes are awake, without division too: /);
+  const sleeper = page.locator("#sleeper");
+  assert.match(await sleeper.innerText(), /compare_weights --head-size.512 --format.html/);
+  assert.doesNotMatch(await sentence(page), /times √32/);
+  await type(page, 1);
+  assert.match(await verdict(page), /^This softmax is awake: /);
+  await type(page, 1.001);
+  assert.match(await sentence(page), /scores spread by 1\.51, as without\. .* 0\.48, as without\./);
 });
 
 onPage("cells are reached by keyboard, one stop a grid", comparison, {}, async (page) => {
@@ -270,7 +366,7 @@ onPage("cells are reached by keyboard, one stop a grid", comparison, {}, async (
   for (const key of ["ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "End", "ArrowUp"])
     await page.keyboard.press(key);
   assert.deepEqual(await focused(), ["Weights without division", 1, 3]);
-  assert.match(await page.locator("#cell").textContent(), /^Query 1, key 3: q·k = −0\.620302\n/);
+  assert.match(await page.locator("#told").textContent(), /^Query 1, key 3: q·k = −0\.620302\n/);
   for (const which of ["raw", "divided"]) {
     assert.match(await cell(page, which, 1, 3).getAttribute("class"), /selected/);
   }
@@ -278,6 +374,19 @@ onPage("cells are reached by keyboard, one stop a grid", comparison, {}, async (
   assert.deepEqual(await focused(), ["Weights divided by 5.66", 1, 3]);
   for (const key of ["Home", "ArrowLeft", "ArrowUp", "ArrowUp"]) await page.keyboard.press(key);
   assert.deepEqual(await focused(), ["Weights divided by 5.66", 0, 0]);
+  for (const [key, row, column] of [
+    ["PageDown", 3, 0],
+    ["ArrowRight", 3, 1],
+    ["PageUp", 0, 1],
+    ["Control+End", 3, 3],
+    ["Control+Home", 0, 0],
+  ]) {
+    await page.keyboard.press(key);
+    assert.deepEqual(await focused(), ["Weights divided by 5.66", row, column], key);
+  }
+  await page.keyboard.press("Escape");
+  assert.equal(await page.locator(".selected").count(), 0);
+  assert.equal(await page.locator("#hint").isVisible(), true);
   await page.keyboard.press("Tab");
   assert.equal(await page.evaluate('document.activeElement.closest("table") === null'), true);
 });
@@ -316,27 +425,50 @@ onPage("an edited entry moves every step", trace, {}, async (page) => {
   }
   await cell(page, "divided", 0, 1).hover();
   assert.match(
-    await page.locator("#cell").textContent(),
+    await page.locator("#told").textContent(),
     /q·k = 1·0 \+ −2\.5·2 \+ 1·0 \+ 0·1 = −5\.000000\n/,
   );
   await waitForFragment(page, "#divisor=2&q.0.0.1=-2.5");
   await page.reload();
   assert.equal(await entry.inputValue(), "-2.5");
 
-  await entry.fill("");
-  assert.equal(await entry.evaluate((field) => field.checkValidity()), false);
-  assertClose(
-    (await page.evaluate("shown.divided.scores")).flat(),
-    expected.scores.flat(2),
-    1e-6,
-    "scores",
-  );
-  await entry.blur();
-  assert.equal(await entry.inputValue(), "-2.5");
+  const scores = async () => (await page.evaluate("shown.divided.scores")).flat();
+  for (const wrong of ["", "-", "1,5", "1/3", "1e400", "2x"]) {
+    await entry.fill(wrong);
+    await entry.blur();
+    assert.equal(await isMarked(entry), true, wrong);
+    assert.match(
+      await expectedText(page),
+      /^q, row 0, column 1: expected a number .*; it stays -2\.5\.$/,
+    );
+    assertClose(await scores(), expected.scores.flat(2), 1e-6, "scores");
+  }
+  await entry.fill("0"); // as it was: no edit
+  assert.equal(await page.getByRole("button", {name: "Undo all edits"}).isVisible(), false);
+  await entry.fill("12345678.125");
+  assert.equal(await entry.getAttribute("title"), "12345678.125");
+  assert.ok(await entry.evaluate((field) => field.scrollWidth <= field.clientWidth), "cut off");
   await page.getByRole("button", {name: "Undo all edits"}).click();
   assert.equal(await entry.inputValue(), "0");
+  assert.equal(await page.evaluate("document.activeElement.id"), "controls");
   await waitForFragment(page, "#divisor=2");
 });
+
+onPage("large numbers stay short", trace, {fragment: "#divisor=2&v.0.0.0=1e29"}, async (page) => {
+  assert.match(await page.locator("#outputs td").first().textContent(), /^\d\.\d{3}e28$/);
+  await page.evaluate('location.hash = "divisor=2&q.0.0.0=1e29"');
+  await page.waitForFunction(() => /spread by 2\.2e28 /.test(document.body.textContent));
+});
+
+onPage(
+  "scores that are not finite are said to be so",
+  trace,
+  {fragment: "#divisor=2&q.0.0.0=1e308&k.0.0.0=1e308"},
+  async (page) => {
+    assert.match(await sentence(page), /^Not all scores are finite numbers, so there is nothing/);
+    assert.equal(await verdict(page), "");
+  },
+);
 
 onPage(
   "weights that are no numbers are red, and counted",
@@ -425,12 +557,81 @@ onPage("many tokens are binned, and the page says so", large, {}, async (page) =
   );
 });
 
+for (const [tokens, path] of [
+  [12, dozen],
+  [24, several],
+]) {
+  onPage(`${tokens} tokens keep their labels and measures`, path, {}, async (page) => {
+    assert.equal(await grid(page, "raw").locator("thead th").count(), 1 + tokens + 2);
+    assert.equal(await isClear(grid(page, "raw").locator("thead th").nth(tokens)), true);
+    const {scaled_peaks, scaled_entropies} = runJson("compare_weights", "--tokens", String(tokens));
+    for (const [i, measure] of [scaled_peaks, scaled_entropies].entries()) {
+      const measured = cell(page, "divided", 5, tokens + i);
+      assert.equal(await measured.textContent(), measure[5].toFixed(2));
+      assert.equal(await isClear(measured), true);
+    }
+  });
+}
+
+onPage("a head of size 1 has nothing to slide", single, {}, async (page) => {
+  assert.equal(await page.locator("#slide").isVisible(), false);
+  assert.equal(await page.locator("#one").isVisible(), true);
+  assert.equal(await divisorField(page).isDisabled(), true);
+});
+
+onPage("a small screen covers and cuts nothing", comparison, {viewport: small}, async (page) => {
+  for (const button of await page.locator(".ends button").all())
+    assert.equal(await isClear(button), true, await button.textContent());
+  const {x, width} = await grid(page, "raw").boundingBox();
+  assert.ok(x + width <= small.width, `the grid ends at ${x + width}`);
+  await cell(page, "divided", 0, 0).focus();
+  for (const [which, row, key] of [
+    ["divided", 1, "ArrowDown"],
+    ["divided", 2, "ArrowDown"],
+    ["divided", 3, "ArrowDown"],
+    ["raw", 3, "Shift+Tab"],
+    ["raw", 2, "ArrowUp"],
+    ["raw", 1, "ArrowUp"],
+    ["raw", 0, "ArrowUp"],
+  ]) {
+    await page.keyboard.press(key);
+    assert.equal(await isClear(cell(page, which, row, 0)), true, `${which}, row ${row}`);
+    assert.equal(await isClear(page.locator("#told")), true, "what it tells is in view");
+  }
+});
+
+onPage(
+  "a screen that is touched hears of no arrow keys",
+  comparison,
+  {viewport: phone, hasTouch: true, isMobile: true},
+  async (page) => {
+    assert.equal(await page.locator("#hint").innerText(), "Tap a cell to see its numbers.");
+  },
+);
+
+test("without scripts the pages say what they need", async () => {
+  for (const [path, title] of [
+    [comparison, "Attention weights, without and with the division"],
+    [trace, "Attention, step by step"],
+  ]) {
+    const page = await open(browser, path, {javaScriptEnabled: false});
+    assert.match(await page.locator("body").innerText(), /needs JavaScript/);
+    assert.equal(await page.locator("main").isVisible(), false);
+    assert.equal(await page.title(), title);
+    assert.equal(await page.locator("h1").innerText(), title);
+    await page.context().close();
+  }
+});
+
 for (const [name, path] of [
   ["compare_weights", comparison],
+  ["causal", causal],
   ["trace_attention", trace],
+  ["24 tokens", several],
   ["many tokens", large],
 ]) {
   for (const [size, viewport] of [
+    ["small screen", small],
     ["phone", phone],
     ["desktop", desktop],
   ]) {
@@ -450,7 +651,7 @@ for (const [name, path] of [
 
 test("the page is valid HTML, before its script runs and after", async () => {
   const validator = new HtmlValidate({extends: ["html-validate:standard", "html-validate:a11y"]});
-  for (const path of [comparison, trace, large]) {
+  for (const path of [comparison, trace, several, large]) {
     const page = await open(browser, path);
     for (const html of [readFileSync(path, "utf8"), await page.content()]) {
       const {results} = await validator.validateString(html);
