@@ -4,6 +4,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorSubclassLikeUtils.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/layer_norm.h>
@@ -41,6 +42,41 @@ template <class Body>
 void for_each_piece(int64_t n, int64_t grain, const Body& body) {
   at::parallel_for(0, n, grain, [&](int64_t begin, int64_t end) { body(begin, end - begin); });
 }
+
+// ---- Heads
+
+// (..., T, 3 C) -> (..., T, 3, nh, hs)
+at::Tensor unpacked(const at::Tensor& packed, int64_t n_head) {
+  return packed.unflatten(-1, {3, n_head, packed.size(-1) / (3 * n_head)});
+}
+
+std::vector<at::Tensor> views_of_heads(const at::Tensor& packed, int64_t n_head) {
+  std::vector<at::Tensor> parts = unpacked(packed, n_head).unbind(-3);  // 3 times (..., T, nh, hs)
+  for (at::Tensor& part : parts) part = part.transpose(-3, -2);
+  return parts;
+}
+
+// The gradient of the views alone would be joined on one thread.
+struct SplitHeads : public torch::autograd::Function<SplitHeads> {
+  static variable_list forward(AutogradContext* /*context*/, const at::Tensor& packed,
+                               int64_t n_head) {
+    return views_of_heads(packed, n_head);
+  }
+
+  static variable_list backward(AutogradContext* /*context*/, const variable_list& upstream) {
+    at::DimVector sizes(upstream[0].sizes());  // (..., nh, T, hs)
+    const int64_t n_head = sizes.end()[-3];
+    sizes.end()[-2] = 3 * n_head * sizes.back();
+    sizes.end()[-3] = upstream[0].size(-2);
+    sizes.pop_back();
+    const at::Tensor gradient = at::empty(sizes, upstream[0].options());  // (..., T, 3 C)
+    const at::Tensor parts = unpacked(gradient, n_head);
+    for (int64_t i = 0; i < 3; ++i) {
+      parts.select(-3, i).copy_(upstream[static_cast<size_t>(i)].transpose(-3, -2));
+    }
+    return {gradient, at::Tensor()};
+  }
+};
 
 // ---- GELU
 
@@ -172,6 +208,11 @@ struct LayerNorm : public torch::autograd::Function<LayerNorm> {
 };
 
 }  // namespace
+
+std::vector<at::Tensor> split_heads(const at::Tensor& packed, int64_t n_head) {
+  return is_plain(packed) && needs_gradient({packed}) ? SplitHeads::apply(packed, n_head)
+                                                      : views_of_heads(packed, n_head);
+}
 
 at::Tensor gelu(const at::Tensor& x, const std::string& approximate) {
   if (approximate != "none" || !is_plain(x)) {

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: MIT
-// GELU and layer norm: LibTorch's, and for float32 on the CPU our own kernel, with gradients of any
-// order.
+// What stands between the matrix products of a block: LibTorch's functions, and for float32 on the
+// CPU our own, with gradients of any order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "mini/export.h"
 
 namespace mini::detail {
+
+/// The queries, the keys and the values in one packed product, as views of it.
+/// packed (..., T, 3 C) -> 3 times (..., n_head, T, C / n_head)
+MINI_API std::vector<at::Tensor> split_heads(const at::Tensor& packed, int64_t n_head);
 
 /// x Phi(x), elementwise; with `approximate` "tanh" LibTorch's approximation to it.
 MINI_API at::Tensor gelu(const at::Tensor& x, const std::string& approximate);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "block_functions.h"
 #include "linear.h"
 #include "module_checks.h"
 #include "print_option.h"
@@ -71,14 +72,9 @@ AttentionSteps MultiHeadAttentionImpl::attention_steps(const at::Tensor& x,
 
 MultiHeadAttentionImpl::Heads MultiHeadAttentionImpl::project(const at::Tensor& x) {
   detail::check_input("MultiHeadAttention::project", x, options.n_embd(), c_attn->weight);
-  const int64_t nh = options.n_head();
-  const int64_t hs = options.n_embd() / nh;
   const std::vector<at::Tensor> qkv =
-      detail::linear(x, c_attn).split(options.n_embd(), -1);  // 3 times (..., T, C)
-  const auto heads = [&](const at::Tensor& wide) {
-    return wide.unflatten(-1, {nh, hs}).transpose(-3, -2);  // (..., nh, T, hs)
-  };
-  return {heads(qkv[0]), heads(qkv[1]), heads(qkv[2])};
+      detail::split_heads(detail::linear(x, c_attn), options.n_head());  // 3 times (..., nh, T, hs)
+  return {qkv[0], qkv[1], qkv[2]};
 }
 
 AttentionOptions MultiHeadAttentionImpl::attention_options(

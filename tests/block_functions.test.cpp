@@ -76,6 +76,28 @@ Variables norm_inputs(at::IntArrayRef sizes, bool bias) {
 
 }  // namespace
 
+TEST_CASE("heads are split as LibTorch would, with gradients of both orders", "[block_functions]") {
+  const auto ours = [](const Variables& in) {
+    return at::cat(mini::detail::split_heads(in[0], 2)).pow(3);
+  };
+  const auto libtorch = [](const Variables& in) {
+    Variables parts = in[0].chunk(3, -1);
+    for (at::Tensor& part : parts) part = part.unflatten(-1, {2, -1}).transpose(-3, -2);
+    return at::cat(parts).pow(3);
+  };
+  torch::manual_seed(4);
+  check_like_libtorch(ours, libtorch, {at::randn({3, 5, 24})});
+  check_like_libtorch(ours, libtorch, {at::randn({1, 6})});
+  check_like_libtorch(ours, libtorch, {at::randn({2, 0, 24})});
+
+  const at::Tensor packed = at::randn({3, 5, 24}).requires_grad_();
+  const Variables parts = mini::detail::split_heads(packed, 2);
+  CHECK(parts[1].data_ptr<float>() == packed.data_ptr<float>() + 8);  // nothing is copied
+  parts[2].sum().backward();  // what is not used has a gradient of 0
+  CHECK(packed.grad().narrow(-1, 0, 16).eq(0).all().item<bool>());
+  CHECK(packed.grad().narrow(-1, 16, 8).eq(1).all().item<bool>());
+}
+
 TEST_CASE("GELU is LibTorch's, with gradients of both orders", "[block_functions]") {
   torch::manual_seed(1);
   for (const int64_t n : {1, 7, 16, 37, 1000}) {

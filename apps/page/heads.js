@@ -186,6 +186,8 @@ function markTokens() {
   [...element("keys").children].forEach((label, j) => label.classList.toggle("key", j === column));
 }
 
+const capitalized = (text) => text[0].toUpperCase() + text.slice(1);
+
 // What the figures say of all heads: conclusion() in apps/inspect_attention.cpp.
 function sentence() {
   const of = (division, figure) => (view) => view[division][figure];
@@ -195,22 +197,22 @@ function sentence() {
   if (heads.length === 0) return "The weights are no finite numbers: there is nothing to compare.";
   const mean = (figure) => meanOf(heads, figure);
   const most = (figure) => heads.reduce((a, b) => (figure(b) > figure(a) ? b : a));
-  const named = ({layer, head}) => `ead ${head} of layer ${layer}`;
+  const named = ({layer, head}) => `head ${head} of layer ${layer}`;
   const distance = of("scaled", "distance");
   const shares = ["scaled", "unscaled"].map((division) => of(division, "entropy_share"));
   const peaks = ["scaled", "unscaled"].map((division) => fixed(mean(of(division, "peak")), 2));
   let text =
-    `D${dividedText.slice(1)}, the heads have ${shareText(mean(shares[0]))} of the entropy of ` +
+    `${capitalized(dividedText)}, the heads have ${shareText(mean(shares[0]))} of the entropy of ` +
     `even weights instead of ${shareText(mean(shares[1]))}, and peaks of ` +
     `${peaks.join(" instead of ")}, on average.`;
   if (heads.length > 1) {
     const changed = mostChanged(heads);
     const [nearest, farthest] = [most((view) => -distance(view)), most(distance)];
     text +=
-      ` H${named(changed)} changes most: ` +
+      ` ${capitalized(named(changed))} changes most: ` +
       `${shares.map((share) => shareText(share(changed))).join(" instead of ")}. ` +
-      `H${named(nearest)} looks nearest, ${fixed(distance(nearest), 2)} tokens back; ` +
-      `h${named(farthest)} farthest, ${fixed(distance(farthest), 2)}.`;
+      `${capitalized(named(nearest))} looks nearest, ${fixed(distance(nearest), 2)} tokens back; ` +
+      `${named(farthest)} farthest, ${fixed(distance(farthest), 2)}.`;
   }
   return text;
 }
