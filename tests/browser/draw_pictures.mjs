@@ -50,7 +50,10 @@ await page.screenshot({path: join(target, "page.png")});
 // The heads of a GPT that has read the README, on its first paragraph.
 const readme = fileURLToPath(new URL("../../README.md", import.meta.url));
 const trained = join(folder, "run");
-run("train_gpt", "--data", readme, "--output", trained, "--steps", "1000", "--threads", "1");
+run(
+  ...["train_gpt", "--data", readme, "--output", trained],
+  ...["--batch-size", "12", "--steps", "400", "--threads", "1"],
+);
 const heads = await open(
   browser,
   write(
