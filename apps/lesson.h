@@ -15,8 +15,8 @@ struct MedianSlopes {
   double even;  ///< where all the keys of a row weigh the same
 };
 
-/// The weights are (..., Tq, Tk). `even_weights` are those of the same call with a scale of 0: above
-/// 0 where a key is visible. NaN where no weight has a choice.
+/// The weights are (..., Tq, Tk). `even_weights` are those of the same call with a scale of 0:
+/// above 0 where a key is visible. NaN where no weight has a choice.
 MedianSlopes median_slopes(const at::Tensor& unscaled_weights, const at::Tensor& scaled_weights,
                            const at::Tensor& even_weights);
 

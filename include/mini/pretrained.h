@@ -66,8 +66,8 @@ struct GPT2Options {
 ///
 /// Names may begin with `transformer.` or not; names, head and mask buffers otherwise as in
 /// `load_nanogpt`, and so is the model. activation_function may be gelu_new or gelu_pytorch_tanh
-/// ("tanh" here), or gelu ("none"). config.json has to say model_type and the sizes; what else it leaves
-/// out is as in the package.
+/// ("tanh" here), or gelu ("none"). config.json has to say model_type and the sizes; what else it
+/// leaves out is as in the package.
 ///
 /// Throws c10::Error, with the file, the field and both values, if a file is missing, if the
 /// weights are in shards, if config.json describes something that this GPT cannot do (another
