@@ -59,7 +59,6 @@ struct Comparison {
   double scale;
   double spread;  // of all visible scores
   Grid unscaled, scaled;
-  at::Tensor even_weights;  // (1, T, T), 0 where nothing is visible
   mini::MedianSlopes slopes;
 };
 
@@ -85,7 +84,6 @@ Comparison compare(const Options& options) {
           mini::spread(unscaled.scores[0].masked_select(visible)).item<double>(),
           Grid(unscaled.weights[0], visible),
           Grid(scaled.weights[0], visible),
-          even.weights,
           mini::median_slopes(unscaled.weights, scaled.weights, even.weights)};
 }
 
@@ -214,7 +212,7 @@ std::string to_html(const Options& options, const Comparison& c) {
                      {"divisor", mini::page_divisor(c.scale, options.head_size)},
                      {"scores", mini::to_json(c.scores)}};
   if (options.causal) {
-    const at::Tensor hidden = c.even_weights.eq(0);
+    const at::Tensor hidden = c.scaled.visible.logical_not();
     data["mask"] = mini::to_json(at::zeros_like(c.scores).masked_fill(hidden, -INFINITY));
   }
   return mini::page("Attention weights, without and with the division", data);
@@ -241,9 +239,8 @@ int main(int argc, char** argv) {
   app.add_flag("--causal", options.causal, "Hide every key to the right of its query");
   app.footer(
       "Example: compare_weights --head-size 512, where the unscaled softmax sleeps.\n"
-      "--format html writes a page of at most 300 KB, which holds some 90 tokens; its divisor "
-      "goes\n"
-      "from 1 to the head size, so a --scale there goes from 1 / head size to 1.");
+      "--format html writes a page of at most 300 KB, which holds some 90 tokens. Its divisor\n"
+      "goes from 1 to the head size, so a --scale there goes from 1 / head size to 1.");
   return app.run(argc, argv, [&] {
     const Comparison comparison = compare(options);
     mini::Report report;

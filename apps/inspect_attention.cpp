@@ -33,6 +33,14 @@ struct Options {
 
 struct Head : mini::HeadComparison {
   int64_t layer, head;
+
+  bool is_finite() const {
+    return std::isfinite(unscaled.figures.entropy) && std::isfinite(scaled.figures.entropy);
+  }
+  // How far the division moves it, towards even weights or away from them.
+  double change() const {
+    return std::abs(scaled.figures.entropy_share - unscaled.figures.entropy_share);
+  }
 };
 
 struct Inspection {
@@ -144,40 +152,75 @@ std::string described(const Inspection& inspection) {
                      counted(inspection.tokens, "token"), inspection.causal ? ", causal" : "");
 }
 
-std::string figures_text(const HeadFigures& f) {
-  return fmt::format("{:8.3f} {:6.0f} % {:6.3f} {:9.2f}", f.entropy, 100 * f.entropy_share, f.peak,
-                     f.distance);
+// Those whose figures are numbers.
+std::vector<const Head*> finite_heads(const Inspection& inspection) {
+  std::vector<const Head*> heads;
+  for (const Head& head : inspection.views) {
+    if (head.is_finite()) heads.push_back(&head);
+  }
+  return heads;
 }
 
-double mean(const Inspection& inspection, HeadView Head::*view, double HeadFigures::*figure) {
+double mean(const std::vector<const Head*>& heads, HeadView Head::*view,
+            double HeadFigures::*figure) {
   double total = 0;
-  for (const Head& head : inspection.views) {
-    total += (head.*view).figures.*figure;
+  for (const Head* head : heads) {
+    total += (head->*view).figures.*figure;
   }
-  return total / static_cast<double>(inspection.views.size());
+  return total / static_cast<double>(heads.size());
+}
+
+// The one that the division changes most, if any is finite.
+const Head* most_changed(const std::vector<const Head*>& heads) {
+  const auto most = std::max_element(heads.begin(), heads.end(), [](const Head* a, const Head* b) {
+    return a->change() < b->change();
+  });
+  return most == heads.end() ? nullptr : *most;
+}
+
+// Decimals of a share in percent: heads that are nearly even would else all read 99 or 100 %.
+int share_digits(const Inspection& inspection) {
+  const double share = mean(finite_heads(inspection), &Head::scaled, &HeadFigures::entropy_share);
+  return share >= 0.9985 ? 2 : share >= 0.985 ? 1 : 0;
+}
+
+std::string figures_text(const HeadFigures& f, int share_digits) {
+  return fmt::format("{:8.3f} {:6.{}f} % {:6.3f} {:9.2f}", f.entropy, 100 * f.entropy_share,
+                     share_digits, f.peak, f.distance);
 }
 
 // What the figures say of all heads.
 std::string conclusion(const Inspection& inspection) {
+  const std::vector<const Head*> heads = finite_heads(inspection);
+  if (heads.empty()) {
+    return "The weights are no finite numbers: there is nothing to compare.\n";
+  }
+  const auto share = [&](double number) {
+    return fmt::format("{:.{}f} %", 100 * number, share_digits(inspection));
+  };
   const auto of_all = [&](HeadView Head::*view, double HeadFigures::*figure) {
-    return mean(inspection, view, figure);
+    return mean(heads, view, figure);
   };
   std::string text = fmt::format(
-      "What to see: divided by {:.2f}, the heads have {:.0f} % of the entropy of even weights\n"
-      "instead of {:.0f} %, and peaks of {:.2f} instead of {:.2f}.\n",
-      inspection.root(), 100 * of_all(&Head::scaled, &HeadFigures::entropy_share),
-      100 * of_all(&Head::unscaled, &HeadFigures::entropy_share),
+      "What to see: divided by {:.2f}, the heads have {} of the entropy of even weights\n"
+      "instead of {}, and peaks of {:.2f} instead of {:.2f}.\n",
+      inspection.root(), share(of_all(&Head::scaled, &HeadFigures::entropy_share)),
+      share(of_all(&Head::unscaled, &HeadFigures::entropy_share)),
       of_all(&Head::scaled, &HeadFigures::peak), of_all(&Head::unscaled, &HeadFigures::peak));
-  if (inspection.views.size() > 1) {
-    const auto [nearest, farthest] = std::minmax_element(
-        inspection.views.begin(), inspection.views.end(), [](const Head& a, const Head& b) {
-          return a.scaled.figures.distance < b.scaled.figures.distance;
+  if (heads.size() > 1) {
+    const Head& changed = *most_changed(heads);
+    text += fmt::format("Head {} of layer {} changes most: {} instead of {}.\n", changed.head,
+                        changed.layer, share(changed.scaled.figures.entropy_share),
+                        share(changed.unscaled.figures.entropy_share));
+    const auto [nearest, farthest] =
+        std::minmax_element(heads.begin(), heads.end(), [](const Head* a, const Head* b) {
+          return a->scaled.figures.distance < b->scaled.figures.distance;
         });
     text += fmt::format(
         "Head {} of layer {} looks {:.2f} tokens back, head {} of layer {} looks {:.2f} back: the\n"
         "nearest and the farthest.\n",
-        nearest->head, nearest->layer, nearest->scaled.figures.distance, farthest->head,
-        farthest->layer, farthest->scaled.figures.distance);
+        (*nearest)->head, (*nearest)->layer, (*nearest)->scaled.figures.distance, (*farthest)->head,
+        (*farthest)->layer, (*farthest)->scaled.figures.distance);
   }
   return text;
 }
@@ -189,9 +232,11 @@ std::string to_text(const Inspection& inspection) {
   text +=
       fmt::format("{:13}{:<36}divided by {:.2f}\n", "", "without the division", inspection.root());
   text += fmt::format("layer  head {0}   {0}\n", columns);
+  const int digits = share_digits(inspection);
   for (const Head& head : inspection.views) {
     text += fmt::format("{:5} {:5} {}   {}\n", head.layer, head.head,
-                        figures_text(head.unscaled.figures), figures_text(head.scaled.figures));
+                        figures_text(head.unscaled.figures, digits),
+                        figures_text(head.scaled.figures, digits));
   }
   text +=
       "\nMeans over the queries. entropy: in nats, and as a share of that of even weights on the\n"
@@ -248,8 +293,11 @@ std::string to_html(const Inspection& inspection) {
   data["description"] = described(inspection);
   data["values_each"] = inspection.values_each();
   data["texts"] = inspection.texts;
+  data["share_digits"] = share_digits(inspection);
+  data["conclusion"] = conclusion(inspection);
+  const Head* changed = most_changed(finite_heads(inspection));
   for (const Head& head : inspection.views) {
-    Json entry = {{"layer", head.layer}, {"head", head.head}};
+    Json entry = {{"layer", head.layer}, {"head", head.head}, {"changes_most", &head == changed}};
     for (const auto& [name, view] :
          {std::pair("unscaled", &head.unscaled), {"scaled", &head.scaled}}) {
       entry[name] = to_json(view->figures);

@@ -26,9 +26,11 @@ double page_divisor(double scale, int64_t head_size);
 
 /// The page of apps/page/heads.html with these data in it:
 /// `description`, `layers`, `heads` (of each layer), `head_size`, `tokens` (T), `texts` (of the
-/// tokens, or none), `causal`, `values_each` (weights a side that a cell stands for), and `views`,
-/// for each layer and head in turn `layer`, `head`, and in `unscaled` and `scaled` its figures
-/// (`entropy`, `entropy_share`, `peak`, `distance`) and `weights`, as packed_cells() gives them.
+/// tokens, or none), `causal`, `values_each` (weights a side that a cell stands for),
+/// `share_digits` (decimals of shares in percent), `conclusion` (a text on all heads), and `views`,
+/// for each layer and head in turn `layer`, `head`, `changes_most`, and in `unscaled` and `scaled`
+/// its figures (`entropy`, `entropy_share`, `peak`, `distance`) and `weights`, as packed_cells()
+/// gives them.
 std::string heads_page(Json data);
 
 /// Cells a side of that page's grids: as many as can be told apart, fewer where there are so many

@@ -132,11 +132,7 @@ const texts = data.texts.map(visibleText);
 
 const dividedText = `divided by √${data.head_size} = ${fixed(Math.sqrt(data.head_size), 2)}`;
 
-// Decimals of a share, so that not all heads read 99 or 100 %.
-const meanOf = (list, number) => list.reduce((sum, one) => sum + number(one), 0) / list.length;
-const meanShare = meanOf(data.views, ({scaled}) => scaled.entropy_share);
-const digits = meanShare >= 0.9985 ? 2 : meanShare >= 0.985 ? 1 : 0;
-const shareText = (share) => `${fixed(100 * share, digits)} %`;
+const shareText = (share) => `${fixed(100 * share, data.share_digits)} %`;
 const percent = (figures) => shareText(figures.entropy_share);
 const weightText = (weight) =>
   weight > 0 && weight < 0.001 ? weight.toExponential(3).replace("-", "−") : fixed(weight, 4);
@@ -186,42 +182,6 @@ function markTokens() {
   [...element("keys").children].forEach((label, j) => label.classList.toggle("key", j === column));
 }
 
-const capitalized = (text) => text[0].toUpperCase() + text.slice(1);
-
-// What the figures say of all heads: conclusion() in apps/inspect_attention.cpp.
-function sentence() {
-  const of = (division, figure) => (view) => view[division][figure];
-  const heads = data.views.filter((view) =>
-    ["scaled", "unscaled"].every((division) => Number.isFinite(view[division].entropy)),
-  );
-  if (heads.length === 0) return "The weights are no finite numbers: there is nothing to compare.";
-  const mean = (figure) => meanOf(heads, figure);
-  const most = (figure) => heads.reduce((a, b) => (figure(b) > figure(a) ? b : a));
-  const named = ({layer, head}) => `head ${head} of layer ${layer}`;
-  const distance = of("scaled", "distance");
-  const shares = ["scaled", "unscaled"].map((division) => of(division, "entropy_share"));
-  const peaks = ["scaled", "unscaled"].map((division) => fixed(mean(of(division, "peak")), 2));
-  let text =
-    `${capitalized(dividedText)}, the heads have ${shareText(mean(shares[0]))} of the entropy of ` +
-    `even weights instead of ${shareText(mean(shares[1]))}, and peaks of ` +
-    `${peaks.join(" instead of ")}, on average.`;
-  if (heads.length > 1) {
-    const changed = mostChanged(heads);
-    const [nearest, farthest] = [most((view) => -distance(view)), most(distance)];
-    text +=
-      ` ${capitalized(named(changed))} changes most: ` +
-      `${shares.map((share) => shareText(share(changed))).join(" instead of ")}. ` +
-      `${capitalized(named(nearest))} looks nearest, ${fixed(distance(nearest), 2)} tokens back; ` +
-      `${named(farthest)} farthest, ${fixed(distance(farthest), 2)}.`;
-  }
-  return text;
-}
-
-function mostChanged(heads) {
-  const change = ({scaled, unscaled}) => Math.abs(scaled.entropy_share - unscaled.entropy_share);
-  return heads.reduce((a, b) => (change(b) > change(a) ? b : a));
-}
-
 function showAllFigures() {
   const table = element("all-figures").querySelector("table");
   const head = add(table, "thead"),
@@ -239,9 +199,8 @@ function showAllFigures() {
     for (const division of ["divided", "not divided"])
       add(names, "th", {scope: "col", textContent: division});
   }
-  const changed = mostChanged(data.views);
   for (const view of data.views) {
-    const row = add(body, "tr", {className: view === changed ? "most" : ""});
+    const row = add(body, "tr", {className: view.changes_most ? "most" : ""});
     add(row, "th", {scope: "row", textContent: `${view.layer}, ${view.head}`});
     for (const [, text] of columns) {
       for (const division of ["scaled", "unscaled"])
@@ -403,7 +362,7 @@ function start() {
     add(element("ticks"), "span", {textContent: String(Number((10 ** decade).toPrecision(1)))});
 
   element("hidden-keys").hidden = !data.causal;
-  element("sentence").textContent = sentence();
+  element("sentence").textContent = data.conclusion;
 
   makeHeads();
   makePrompt();

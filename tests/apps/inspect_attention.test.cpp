@@ -156,6 +156,7 @@ weights look on average.
 
 What to see: divided by 2.00, the heads have 81 % of the entropy of even weights
 instead of 58 %, and peaks of 0.68 instead of 0.75.
+Head 0 of layer 0 changes most: 61 % instead of 17 %.
 Head 0 of layer 0 looks 0.25 tokens back, head 1 of layer 0 looks 0.75 back: the
 nearest and the farthest.
 )");

@@ -3,21 +3,20 @@
 import assert from "node:assert/strict";
 import {readFileSync} from "node:fs";
 import {join} from "node:path";
-import {after, before, test} from "node:test";
+import {test} from "node:test";
 import {HtmlValidate} from "html-validate";
 import {
   assertUsable,
   desktop,
   folder,
   isClear,
-  launch,
-  open,
   phone,
   run,
   runJson,
   small,
   write,
 } from "./browser.mjs";
+import {onPage, open} from "./shared_browser.mjs";
 
 /** A safetensors file with q and k, of float32 numbers without a pattern. */
 function writeHeads(name, shape, size = 1.5) {
@@ -49,22 +48,6 @@ const deep = ["--tensors", writeHeads("deep.safetensors", [12, 3, 6, 8])];
 const ofDeep = write("deep.html", run("inspect_attention", ...deep, "--format", "html"));
 const many = ["--tensors", writeHeads("many.safetensors", [1, 2, 300, 8]), "--causal"];
 const ofMany = write("many.html", run("inspect_attention", ...many, "--format", "html"));
-
-let browser;
-before(async () => {
-  browser = await launch();
-});
-after(() => browser.close());
-
-/** A test of one open page, which must end without faults. */
-function onPage(name, path, options, body) {
-  test(name, async () => {
-    const page = await open(browser, path, options);
-    await body(page);
-    assert.deepEqual(page.faults, []);
-    await page.context().close();
-  });
-}
 
 const head = (page, layer, number) =>
   page.getByRole("button", {name: `Layer ${layer}, head ${number}:`});
@@ -259,17 +242,9 @@ onPage("all heads stand in a table, the most changed marked and named", ofFew, {
     `${most.layer}, ${most.head}`,
   );
   const text = await page.locator("#sentence").textContent();
-  const [, of, instead, peak, rawPeak] = run("inspect_attention", ...few).match(
-    /have (\d+) % of the entropy .*\ninstead of (\d+) %, and peaks of (\S+) instead of (\S+)\./,
-  );
-  assert.ok(
-    text.startsWith(
-      `Divided by √8 = 2.83, the heads have ${of} % of the entropy of even weights instead of ` +
-        `${instead} %, and peaks of ${peak} instead of ${rawPeak}, on average. ` +
-        `Head ${most.head} of layer ${most.layer} changes most: `,
-    ),
-    text,
-  );
+  assert.ok(run("inspect_attention", ...few).endsWith(text), text);
+  assert.ok(text.startsWith("What to see: divided by 2.83, the heads have "), text);
+  assert.ok(text.includes(`\nHead ${most.head} of layer ${most.layer} changes most: `), text);
 });
 
 for (const viewport of [small, phone, desktop]) {
@@ -319,7 +294,7 @@ onPage(
 );
 
 test("without scripts the page says what it needs", async () => {
-  const page = await open(browser, ofFew, {javaScriptEnabled: false});
+  const page = await open(ofFew, {javaScriptEnabled: false});
   assert.match(await page.locator("body").innerText(), /JavaScript, which is off here/);
   assert.equal(await page.locator("main").isVisible(), false);
   await page.context().close();
@@ -373,7 +348,7 @@ for (const [name, path] of [
 test("the page is valid HTML, before its script runs and after", async () => {
   const validator = new HtmlValidate({extends: ["html-validate:standard", "html-validate:a11y"]});
   for (const path of [ofModel, ofFew]) {
-    const page = await open(browser, path);
+    const page = await open(path);
     for (const html of [readFileSync(path, "utf8"), await page.content()]) {
       const {results} = await validator.validateString(html);
       assert.deepEqual(

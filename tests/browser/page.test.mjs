@@ -2,20 +2,19 @@
 // The page of compare_weights and trace_attention, used as a person would.
 import assert from "node:assert/strict";
 import {readFileSync} from "node:fs";
-import {after, before, test} from "node:test";
+import {test} from "node:test";
 import {HtmlValidate} from "html-validate";
 import {
   assertUsable,
   desktop,
   isClear,
-  launch,
-  open,
   phone,
   run,
   runJson,
   small,
   write,
 } from "./browser.mjs";
+import {onPage, open} from "./shared_browser.mjs";
 
 const comparison = write("compare.html", run("compare_weights", "--format", "html"));
 const causal = write("causal.html", run("compare_weights", "--causal", "--format", "html"));
@@ -25,22 +24,6 @@ const single = write("single.html", run("compare_weights", "--head-size", "1", "
 const several = write("several.html", run("compare_weights", "--tokens", "24", "--format", "html"));
 const dozen = write("dozen.html", run("compare_weights", "--tokens", "12", "--format", "html"));
 const large = write("large.html", run("compare_weights", "--tokens", "70", "--format", "html"));
-
-let browser;
-before(async () => {
-  browser = await launch();
-});
-after(() => browser.close());
-
-/** A test of one open page, which must end without faults. */
-function onPage(name, path, options, body) {
-  test(name, async () => {
-    const page = await open(browser, path, options);
-    await body(page);
-    assert.deepEqual(page.faults, []);
-    await page.context().close();
-  });
-}
 
 function assertClose(actual, expected, tolerance, what) {
   assert.equal(actual.length, expected.length, what);
@@ -527,7 +510,7 @@ test("masks and batches are the library's", async () => {
   );
   const path = write("batches.html", run("trace_attention", "--input", input, "--format", "html"));
   const expected = runJson("trace_attention", "--input", input);
-  const page = await open(browser, path);
+  const page = await open(path);
   for (const batch of [0, 1]) {
     await page.getByLabel("in batch").selectOption(String(batch));
     const shown = await page.evaluate("shown.divided");
@@ -614,7 +597,7 @@ test("without scripts the pages say what they need", async () => {
     [comparison, "Attention weights, without and with the division"],
     [trace, "Attention, step by step"],
   ]) {
-    const page = await open(browser, path, {javaScriptEnabled: false});
+    const page = await open(path, {javaScriptEnabled: false});
     assert.match(await page.locator("body").innerText(), /needs JavaScript/);
     assert.equal(await page.locator("main").isVisible(), false);
     assert.equal(await page.title(), title);
@@ -652,7 +635,7 @@ for (const [name, path] of [
 test("the page is valid HTML, before its script runs and after", async () => {
   const validator = new HtmlValidate({extends: ["html-validate:standard", "html-validate:a11y"]});
   for (const path of [comparison, trace, several, large]) {
-    const page = await open(browser, path);
+    const page = await open(path);
     for (const html of [readFileSync(path, "utf8"), await page.content()]) {
       const {results} = await validator.validateString(html);
       assert.deepEqual(

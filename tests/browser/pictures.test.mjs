@@ -4,9 +4,10 @@ import assert from "node:assert/strict";
 import {execFileSync} from "node:child_process";
 import {readdirSync, readFileSync} from "node:fs";
 import {join} from "node:path";
-import {after, before, test} from "node:test";
+import {test} from "node:test";
 import {fileURLToPath} from "node:url";
-import {launch, open, run, write} from "./browser.mjs";
+import {run, write} from "./browser.mjs";
+import {open} from "./shared_browser.mjs";
 
 const fixtures = fileURLToPath(new URL("../fixtures", import.meta.url));
 const pictures = readdirSync(fixtures)
@@ -23,12 +24,6 @@ for (const [app, ...options] of [
   pictures.push([name, write(`${name}.svg`, run(app, ...options, "--format", "svg"))]);
 }
 
-let browser;
-before(async () => {
-  browser = await launch();
-});
-after(() => browser.close());
-
 test("there are fixtures", () => assert.ok(pictures.length > 8));
 
 for (const [name, path] of pictures) {
@@ -37,7 +32,7 @@ for (const [name, path] of pictures) {
   });
 
   test(`${name} shows all its text, none upon other`, async () => {
-    const page = await open(browser, path);
+    const page = await open(path);
     assert.equal(await page.evaluate("document.documentElement.tagName"), "svg");
     const texts = await page.evaluate(`[...document.querySelectorAll("text")].map((text) => {
       const {left, top, right, bottom} = text.getBoundingClientRect();
