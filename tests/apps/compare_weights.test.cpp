@@ -144,6 +144,10 @@ TEST_CASE("each option of compare_weights does what it says", "[app][compare_wei
   }
 }
 
+TEST_CASE("compare_weights counts one token as one", "[app][compare_weights]") {
+  CHECK_THAT(run("compare_weights --tokens 1").out, ContainsSubstring("1 token of width 128,"));
+}
+
 TEST_CASE("compare_weights writes CSV as one value a line", "[app][compare_weights]") {
   const std::string csv = run("compare_weights --format csv").out;
   CHECK_THAT(csv, ContainsSubstring("name,batch,row,column,value\n"));
