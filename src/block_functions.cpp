@@ -9,6 +9,7 @@
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
+#include <c10/util/strides.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <optional>
 
 #include "kernels/block_kernel.h"
+#include "packed_heads.h"
 
 namespace mini::detail {
 namespace {
@@ -45,36 +47,25 @@ void for_each_piece(int64_t n, int64_t grain, const Body& body) {
 
 // ---- Heads
 
-// (..., T, 3 C) -> (..., T, 3, nh, hs)
-at::Tensor unpacked(const at::Tensor& packed, int64_t n_head) {
-  return packed.unflatten(-1, {3, n_head, packed.size(-1) / (3 * n_head)});
-}
-
-std::vector<at::Tensor> views_of_heads(const at::Tensor& packed, int64_t n_head) {
-  std::vector<at::Tensor> parts = unpacked(packed, n_head).unbind(-3);  // 3 times (..., T, nh, hs)
-  for (at::Tensor& part : parts) part = part.transpose(-3, -2);
-  return parts;
-}
-
-// The gradient of the views alone would be joined on one thread.
+// The gradient of the views alone would be joined on one thread, and always anew.
 struct SplitHeads : public torch::autograd::Function<SplitHeads> {
   static variable_list forward(AutogradContext* /*context*/, const at::Tensor& packed,
                                int64_t n_head) {
-    return views_of_heads(packed, n_head);
+    auto [q, k, v] = split_packed(packed, n_head);
+    return {q, k, v};
   }
 
   static variable_list backward(AutogradContext* /*context*/, const variable_list& upstream) {
-    at::DimVector sizes(upstream[0].sizes());  // (..., nh, T, hs)
-    const int64_t n_head = sizes.end()[-3];
-    sizes.end()[-2] = 3 * n_head * sizes.back();
-    sizes.end()[-3] = upstream[0].size(-2);
-    sizes.pop_back();
-    const at::Tensor gradient = at::empty(sizes, upstream[0].options());  // (..., T, 3 C)
-    const at::Tensor parts = unpacked(gradient, n_head);
-    for (int64_t i = 0; i < 3; ++i) {
-      parts.select(-3, i).copy_(upstream[static_cast<size_t>(i)].transpose(-3, -2));
+    const at::Tensor &dq = upstream[0], &dk = upstream[1], &dv = upstream[2];
+    const at::DimVector sizes = packed_sizes(dq);  // (..., T, 3 C)
+    if (!at::GradMode::is_enabled() && are_packed(dq, dk, dv)) {
+      return {dq.as_strided(sizes, c10::contiguous_strides(sizes)), at::Tensor()};
     }
-    return {gradient, at::Tensor()};
+    const at::Tensor packed = at::empty(sizes, dq.options());
+    for (size_t i = 0; i < upstream.size(); ++i) {
+      split_packed(packed, dq.size(-3))[i].copy_(upstream[i]);  // with a graph, a view is used once
+    }
+    return {packed, at::Tensor()};
   }
 };
 
@@ -210,8 +201,11 @@ struct LayerNorm : public torch::autograd::Function<LayerNorm> {
 }  // namespace
 
 std::vector<at::Tensor> split_heads(const at::Tensor& packed, int64_t n_head) {
-  return is_plain(packed) && needs_gradient({packed}) ? SplitHeads::apply(packed, n_head)
-                                                      : views_of_heads(packed, n_head);
+  if (is_plain(packed) && needs_gradient({packed})) {
+    return SplitHeads::apply(packed, n_head);
+  }
+  auto [q, k, v] = split_packed(packed, n_head);
+  return {q, k, v};
 }
 
 at::Tensor gelu(const at::Tensor& x, const std::string& approximate) {

@@ -12,6 +12,7 @@
 #include "attention_heads.h"
 #include "kernels/attention_kernel.h"
 #include "operator.h"
+#include "packed_heads.h"
 #include "units.h"
 
 namespace mini {
@@ -167,8 +168,17 @@ void run_backward(const Heads& heads, const at::Tensor& d_output, const at::Tens
   }
 }
 
-at::Tensor empty_floats_like(const at::Tensor& tensor) {
-  return empty_beside(tensor, tensor.sym_sizes(), at::kFloat);
+FusedGradients empty_gradients(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               bool packed) {
+  if (packed && are_packed(q, k, v)) {
+    auto [dq, dk, dv] =
+        split_packed(at::empty(packed_sizes(q), q.options().dtype(at::kFloat)), q.size(-3));
+    return {dq, dk, dv};
+  }
+  const auto gradient = [](const at::Tensor& of) {
+    return empty_beside(of, of.sym_sizes(), at::kFloat);
+  };
+  return {gradient(q), gradient(k), gradient(v)};
 }
 
 }  // namespace
@@ -233,10 +243,10 @@ FusedOutput fused_attention_forward(const at::Tensor& q, const at::Tensor& k, co
 
 FusedGradients fused_attention_backward(const at::Tensor& d_output, const at::Tensor& q,
                                         const at::Tensor& k, const at::Tensor& v,
-                                        const FusedOutput& forward,
-                                        const AttentionOptions& options) {
+                                        const FusedOutput& forward, const AttentionOptions& options,
+                                        bool packed) {
   const Heads heads(q, k, v, options);
-  FusedGradients result{empty_floats_like(q), empty_floats_like(k), empty_floats_like(v)};
+  FusedGradients result = empty_gradients(q, k, v, packed);
   run_backward(heads, readable(d_output), readable(forward.output), forward.softmax.contiguous(),
                result);
   if (q.scalar_type() != at::kFloat) {

@@ -25,14 +25,15 @@ struct FusedOutput {
 FusedOutput fused_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                     const AttentionOptions& options, bool keep_softmax);
 
-/// One pass backward; each gradient is laid out in memory like its tensor.
+/// One pass backward; each gradient is laid out in memory like its tensor. With `packed` they share
+/// one piece of memory where q, k and v do (packed_heads.h), so that joining them copies nothing.
 struct FusedGradients {
   at::Tensor dq, dk, dv;
 };
 FusedGradients fused_attention_backward(const at::Tensor& d_output, const at::Tensor& q,
                                         const at::Tensor& k, const at::Tensor& v,
-                                        const FusedOutput& forward,
-                                        const AttentionOptions& options);
+                                        const FusedOutput& forward, const AttentionOptions& options,
+                                        bool packed);
 
 /// A tensor of `sizes` for a result that belongs to `like`: laid out like it if the sizes agree.
 at::Tensor empty_beside(const at::Tensor& like, c10::SymIntArrayRef sizes, at::ScalarType dtype);

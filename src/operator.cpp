@@ -6,11 +6,14 @@
 //   mini::_attention_backward            Meta, and gradients; the second order is composite
 #include "operator.h"
 
+#include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/op_registration/adaption.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
+
+#include <tuple>
 
 #include "attention_checks.h"
 #include "fused_attention.h"
@@ -90,7 +93,9 @@ std::tuple<Tensor, Tensor, Tensor> backward_cpu(const Tensor& d_output, const Te
                                                 std::optional<double> scale, int64_t causal,
                                                 bool grouped_queries) {
   const AttentionOptions options = make_options(mask, scale, causal, grouped_queries);
-  FusedGradients result = fused_attention_backward(d_output, q, k, v, {output, softmax}, options);
+  // The results of an operator may not share memory.
+  FusedGradients result =
+      fused_attention_backward(d_output, q, k, v, {output, softmax}, options, /*packed=*/false);
   return {std::move(result.dq), std::move(result.dk), std::move(result.dv)};
 }
 
@@ -155,12 +160,23 @@ struct FusedAttention : public torch::autograd::Function<FusedAttention> {
 
   static variable_list backward(AutogradContext* context, const variable_list& d_outputs) {
     const variable_list saved = context->get_saved_variables();
+    const Tensor &q = saved[0], &k = saved[1], &v = saved[2];
+    const FusedOutput result{saved[3], saved[4]};
     const std::optional<Tensor> mask = saved[5].defined() ? std::optional(saved[5]) : std::nullopt;
-    auto [dq, dk, dv] = backward_operator().call(
-        d_outputs[0], saved[0], saved[1], saved[2], saved[3], saved[4], mask,
-        context->saved_data["scale"].toOptional<double>(), context->saved_data["causal"].toInt(),
-        context->saved_data["grouped_queries"].toBool());
-    return {dq, dk, dv, Tensor(), Tensor(), Tensor(), Tensor()};
+    const auto scale = context->saved_data["scale"].toOptional<double>();
+    const int64_t causal = context->saved_data["causal"].toInt();
+    const bool grouped_queries = context->saved_data["grouped_queries"].toBool();
+    FusedGradients gradients;
+    if (at::GradMode::is_enabled() || at::areAnyTensorSubclassLike({d_outputs[0], q, k, v})) {
+      std::tie(gradients.dq, gradients.dk, gradients.dv) =
+          backward_operator().call(d_outputs[0], q, k, v, result.output, result.softmax, mask,
+                                   scale, causal, grouped_queries);
+    } else {
+      gradients = fused_attention_backward(d_outputs[0], q, k, v, result,
+                                           make_options(mask, scale, causal, grouped_queries),
+                                           /*packed=*/true);
+    }
+    return {gradients.dq, gradients.dk, gradients.dv, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 

@@ -3,14 +3,18 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <vector>
 
 #include "kernels/targets.h"
+#include "mini/attention.h"
 #include "support.h"
 
 using mini::test::AllClose;
+using mini::test::Equals;
 using mini::test::for_each_target;
 
 namespace {
@@ -54,7 +58,7 @@ Variables all_orders(const Function& f, const Variables& in) {
   return all;
 }
 
-void check_like_libtorch(const Function& ours, const Function& libtorch, const Variables& in) {
+void check_like(const Function& ours, const Function& libtorch, const Variables& in) {
   const Variables expected = all_orders(libtorch, to(at::kDouble, in));
   for_each_target([&] {
     const Variables actual = all_orders(ours, to(at::kFloat, in));
@@ -86,9 +90,9 @@ TEST_CASE("heads are split as LibTorch would, with gradients of both orders", "[
     return at::cat(parts).pow(3);
   };
   torch::manual_seed(4);
-  check_like_libtorch(ours, libtorch, {at::randn({3, 5, 24})});
-  check_like_libtorch(ours, libtorch, {at::randn({1, 6})});
-  check_like_libtorch(ours, libtorch, {at::randn({2, 0, 24})});
+  check_like(ours, libtorch, {at::randn({3, 5, 24})});
+  check_like(ours, libtorch, {at::randn({1, 6})});
+  check_like(ours, libtorch, {at::randn({2, 0, 24})});
 
   const at::Tensor packed = at::randn({3, 5, 24}).requires_grad_();
   const Variables parts = mini::detail::split_heads(packed, 2);
@@ -98,10 +102,66 @@ TEST_CASE("heads are split as LibTorch would, with gradients of both orders", "[
   CHECK(packed.grad().narrow(-1, 16, 8).eq(1).all().item<bool>());
 }
 
+TEST_CASE("attention on the heads of one tensor has the formula's gradients of both orders",
+          "[block_functions]") {
+  // Which third the queries are, then the keys and the values.
+  const auto check = [](at::IntArrayRef sizes, std::array<size_t, 3> order) {
+    const auto heads = [&](const Variables& in) {
+      const Variables parts = mini::detail::split_heads(in[0], 2);
+      return Variables{parts[order[0]], parts[order[1]], parts[order[2]]};
+    };
+    const auto fused = [&](const Variables& in) {
+      const Variables of = heads(in);
+      return mini::scaled_dot_product_attention(of[0], of[1], of[2]);
+    };
+    const auto formula = [&](const Variables& in) {
+      const Variables of = heads(in);
+      return mini::attention_steps(of[0], of[1], of[2]).output;
+    };
+    check_like(fused, formula, {at::randn(sizes)});
+  };
+  torch::manual_seed(6);
+  for (const at::IntArrayRef sizes :
+       {at::IntArrayRef{3, 5, 24}, {2, 1, 24}, {7, 30}, {2, 3, 9, 6}, {2, 70, 240}, {2, 0, 24}}) {
+    check(sizes, {0, 1, 2});
+  }
+  check({3, 5, 24}, {2, 0, 1});
+  check({3, 5, 24}, {0, 0, 0});
+}
+
+TEST_CASE("the gradients of the heads of one tensor are one tensor, unless a hook changes one",
+          "[block_functions]") {
+  torch::manual_seed(7);
+  const at::Tensor packed = at::randn({3, 5, 24}).requires_grad_();
+  const auto gradient = [&](const std::function<void(const Variables&)>& look_at) {
+    const Variables parts = mini::detail::split_heads(packed, 2);
+    look_at(parts);
+    const at::Tensor output = mini::scaled_dot_product_attention(parts[0], parts[1], parts[2]);
+    return torch::autograd::grad({output.pow(2).sum()}, {packed})[0];
+  };
+  std::vector<const float*> addresses;
+  const at::Tensor joined = gradient([&](const Variables& parts) {
+    for (const at::Tensor& part : parts) {
+      part.register_hook(
+          [&](const at::Tensor& d) { addresses.push_back(d.const_data_ptr<float>()); });
+    }
+  });
+  std::sort(addresses.begin(), addresses.end());
+  const auto* first = joined.const_data_ptr<float>();
+  CHECK(addresses == std::vector{first, first + 8, first + 16});
+
+  const at::Tensor changed = gradient([&](const Variables& parts) {
+    parts[1].register_hook([](const at::Tensor& d) { return d * 2.0; });
+  });
+  CHECK_THAT(changed.narrow(-1, 8, 8), Equals(joined.narrow(-1, 8, 8) * 2.0));
+  CHECK_THAT(changed.narrow(-1, 0, 8), Equals(joined.narrow(-1, 0, 8)));
+  CHECK_THAT(changed.narrow(-1, 16, 8), Equals(joined.narrow(-1, 16, 8)));
+}
+
 TEST_CASE("GELU is LibTorch's, with gradients of both orders", "[block_functions]") {
   torch::manual_seed(1);
   for (const int64_t n : {1, 7, 16, 37, 1000}) {
-    check_like_libtorch(gelu, libtorch_gelu, {3.0 * at::randn({3, n})});
+    check_like(gelu, libtorch_gelu, {3.0 * at::randn({3, n})});
   }
 }
 
@@ -122,7 +182,7 @@ TEST_CASE("layer norm is LibTorch's, with gradients of both orders", "[block_fun
   for (const bool bias : {false, true}) {
     for (const int64_t width : {5, 7, 16, 33, 128}) {
       for (const int64_t rows : {1, 5, 200}) {
-        check_like_libtorch(norm, libtorch_norm, norm_inputs({2, rows, width}, bias));
+        check_like(norm, libtorch_norm, norm_inputs({2, rows, width}, bias));
       }
     }
   }

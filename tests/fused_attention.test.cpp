@@ -346,6 +346,23 @@ TEST_CASE("the operator is the function", "[fused]") {
                     ContainsSubstring("Tk"));
 }
 
+TEST_CASE("gradients from the operator share no memory, though queries, keys and values do",
+          "[fused]") {
+  const auto op =
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("mini::_attention_backward", "")
+          .typed<std::tuple<at::Tensor, at::Tensor, at::Tensor>(
+              const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+              const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+              std::optional<double>, int64_t, bool)>();
+  const at::Tensor packed = at::randn({2, 5, 3, 4, 8}).permute({2, 0, 3, 1, 4});
+  const at::Tensor output = attention({packed[0], packed[1], packed[2]});
+  const auto [dq, dk, dv] = op.call(output, packed[0], packed[1], packed[2], output,
+                                    at::zeros({2, 4, 2, 5}), {}, {}, 0, false);
+  CHECK_FALSE(dq.is_alias_of(dk));
+  CHECK_FALSE(dk.is_alias_of(dv));
+}
+
 TEST_CASE("second order gradients of the fused path are those of the composite one", "[fused]") {
   const Inputs base = random_inputs({2}, 5, 6, 4, 4);
   const auto second = [](const Path& path, const Inputs& inputs) {

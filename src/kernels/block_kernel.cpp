@@ -28,6 +28,18 @@ HWY_INLINE V Polynomial(V t, const float (&c)[kTerms]) {
   return sum;
 }
 
+// p / q. Where dividing 16 numbers takes as long as 32 multiplications, an approximation of 14 bits
+// and one correction; infinite where q is 0, NaN where it is infinite.
+HWY_INLINE V Quotient(V p, V q) {
+#if HWY_TARGET <= HWY_AVX3
+  const V near_inverse = hn::ApproximateReciprocal(q);
+  const V near = hn::Mul(p, near_inverse);
+  return hn::MulAdd(near_inverse, hn::NegMulAdd(q, near, p), near);
+#else
+  return hn::Div(p, q);
+#endif
+}
+
 // The distribution function of N(0, 1) at x; t = x^2. Phi(x) = 1/2 + x P(t) / Q(t) up to |x| = 5.6,
 // beyond which it is 0 or 1 in float32. P and Q are minimax for the relative error of the quotient,
 // 2.2e-8; float32 makes it 1.6e-7 of absolute error.
@@ -41,7 +53,7 @@ HWY_INLINE V NormalDistribution(V x, V t) {
                           0.0018853364745154977F,
                           7.333526446018368e-05F,
                           1.1796848866651999e-06F};
-  const V quotient = hn::Div(Polynomial(t, kP), Polynomial(t, kQ));
+  const V quotient = Quotient(Polynomial(t, kP), Polynomial(t, kQ));
   const V half = hn::Set(d, 0.5F);
   const V inside = hn::MulAdd(x, quotient, half);
   const V outside = hn::Add(half, hn::CopySign(half, x));
