@@ -158,6 +158,27 @@ TEST_CASE("the gradients of the heads of one tensor are one tensor, unless a hoo
   CHECK_THAT(changed.narrow(-1, 16, 8), Equals(joined.narrow(-1, 16, 8)));
 }
 
+TEST_CASE("gradients of heads are joined wherever they lie", "[block_functions]") {
+  torch::manual_seed(8);
+  const at::Tensor packed = at::randn({3, 5, 24}).requires_grad_();
+  const auto check = [&](const Variables& upstream) {
+    Variables rows;
+    for (const at::Tensor& part : upstream) rows.push_back(part.transpose(-3, -2).flatten(-2));
+    const at::Tensor joined =
+        torch::autograd::grad(mini::detail::split_heads(packed, 2), {packed}, upstream)[0];
+    CHECK_THAT(joined, Equals(at::cat(rows, -1)));
+  };
+  const auto thirds = [](const at::Tensor& rows) { return mini::detail::split_heads(rows, 2); };
+  const Variables one = thirds(at::randn({3, 5, 24})), other = thirds(at::randn({3, 5, 24}));
+  check(one);
+  check({one[0], other[1], one[2]});
+  check({one[0], one[2], one[1]});
+  check({one[0], one[0], one[0]});
+  check(thirds(at::randn({3, 5, 32}).narrow(-1, 0, 24)));
+  check(thirds(at::randn({5, 3, 24}).transpose(0, 1)));
+  check(thirds(at::randn({1, 1, 24}).expand({3, 5, 24})));
+}
+
 TEST_CASE("GELU is LibTorch's, with gradients of both orders", "[block_functions]") {
   torch::manual_seed(1);
   for (const int64_t n : {1, 7, 16, 37, 1000}) {
