@@ -25,7 +25,7 @@ struct Options {
   std::string python = "python3";
   std::string filter;
   std::vector<int> threads = {1, 2};
-  int64_t turns = 11;
+  int64_t turns = 21;
   bool default_malloc = false;
 };
 
@@ -269,7 +269,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "Numbers of threads, separated by commas (1,2)")
       ->delimiter(',')
       ->transform(mini::positive_integer());
-  app.add_option("--turns", options.turns, "Turns of each side (11)")
+  app.add_option("--turns", options.turns, "Turns of each side (21)")
       ->transform(mini::positive_integer());
   app.add_flag("--default-malloc", options.default_malloc, "Leave our allocator as it comes");
   return app.run(argc, argv, [&] {
