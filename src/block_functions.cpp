@@ -4,6 +4,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorSubclassLikeUtils.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
@@ -13,6 +14,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <optional>
 
@@ -47,7 +49,8 @@ void for_each_piece(int64_t n, int64_t grain, const Body& body) {
 
 // ---- Heads
 
-// The gradient of the views alone would be joined on one thread, and always anew.
+// The gradient of the views alone would be joined on one thread, and always anew; attention writes
+// its gradients where they are joined already.
 struct SplitHeads : public torch::autograd::Function<SplitHeads> {
   static variable_list forward(AutogradContext* /*context*/, const at::Tensor& packed,
                                int64_t n_head) {
@@ -57,14 +60,17 @@ struct SplitHeads : public torch::autograd::Function<SplitHeads> {
 
   static variable_list backward(AutogradContext* /*context*/, const variable_list& upstream) {
     const at::Tensor &dq = upstream[0], &dk = upstream[1], &dv = upstream[2];
+    if (at::GradMode::is_enabled() || at::areAnyTensorSubclassLike({dq, dk, dv})) {
+      const auto rows = [](const at::Tensor& part) { return part.transpose(-3, -2).flatten(-2); };
+      return {at::cat({rows(dq), rows(dk), rows(dv)}, -1), at::Tensor()};
+    }
     const at::DimVector sizes = packed_sizes(dq);  // (..., T, 3 C)
-    if (!at::GradMode::is_enabled() && are_packed(dq, dk, dv)) {
+    if (are_packed(dq, dk, dv)) {
       return {dq.as_strided(sizes, c10::contiguous_strides(sizes)), at::Tensor()};
     }
     const at::Tensor packed = at::empty(sizes, dq.options());
-    for (size_t i = 0; i < upstream.size(); ++i) {
-      split_packed(packed, dq.size(-3))[i].copy_(upstream[i]);  // with a graph, a view is used once
-    }
+    const std::array<at::Tensor, 3> parts = split_packed(packed, dq.size(-3));
+    for (size_t i = 0; i < parts.size(); ++i) parts[i].copy_(upstream[i]);
     return {packed, at::Tensor()};
   }
 };

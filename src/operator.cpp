@@ -166,6 +166,7 @@ struct FusedAttention : public torch::autograd::Function<FusedAttention> {
     const auto scale = context->saved_data["scale"].toOptional<double>();
     const int64_t causal = context->saved_data["causal"].toInt();
     const bool grouped_queries = context->saved_data["grouped_queries"].toBool();
+    // By the dispatcher where these have gradients in turn, or are traced or batched.
     FusedGradients gradients;
     if (at::GradMode::is_enabled() || at::areAnyTensorSubclassLike({d_outputs[0], q, k, v})) {
       std::tie(gradients.dq, gradients.dk, gradients.dv) =

@@ -44,7 +44,7 @@ inline bool are_packed(const at::Tensor& q, const at::Tensor& k, const at::Tenso
   }
   const auto is_third = [&](const at::Tensor& part, int64_t i) {
     return part.sizes() == q.sizes() && part.strides() == strides &&
-           part.storage_offset() == q.storage_offset() + i * C;
+           part.storage_offset() == q.storage_offset() + i * C && !part.is_neg();
   };
   return is_third(q, 0) && is_third(k, 1) && is_third(v, 2);
 }

@@ -174,6 +174,7 @@ TEST_CASE("gradients of heads are joined wherever they lie", "[block_functions]"
   check({one[0], other[1], one[2]});
   check({one[0], one[2], one[1]});
   check({one[0], one[0], one[0]});
+  check({one[0], at::_neg_view(one[1]), one[2]});
   check(thirds(at::randn({3, 5, 32}).narrow(-1, 0, 24)));
   check(thirds(at::randn({5, 3, 24}).transpose(0, 1)));
   check(thirds(at::randn({1, 1, 24}).expand({3, 5, 24})));

@@ -28,8 +28,8 @@ HWY_INLINE V Polynomial(V t, const float (&c)[kTerms]) {
   return sum;
 }
 
-// p / q. Where dividing 16 numbers takes as long as 32 multiplications, an approximation of 14 bits
-// and one correction; infinite where q is 0, NaN where it is infinite.
+// p / q; where dividing 16 numbers takes as long as 32 products of 16, by an approximation of 14
+// bits and one correction, which are NaN where q is 0 or infinite.
 HWY_INLINE V Quotient(V p, V q) {
 #if HWY_TARGET <= HWY_AVX3
   const V near_inverse = hn::ApproximateReciprocal(q);
