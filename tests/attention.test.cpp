@@ -545,6 +545,13 @@ TEST_CASE("dropout acts on the weights, only in training", "[attention]") {
       CHECK_THAT(gradient, Equals(at::zeros_like(gradient)));
     }
   }
+  SECTION("each weight is dropped on its own, and what stays is scaled up") {
+    const at::Tensor v = at::eye(6).expand({2, 6, 6});  // the output is then the weights
+    const AttentionSteps steps = attention_steps(in.q, in.k, v, {.dropout = 0.5, .training = true});
+    const at::Tensor kept = steps.output != 0;
+    CHECK_THAT(steps.output, AllClose(2.0 * steps.weights * kept, 1e-6, 1e-7));
+    CHECK_FALSE(at::equal(kept.select(1, 0), kept.select(1, 1)));
+  }
   SECTION("the steps' weights are those before dropout") {
     const AttentionSteps steps =
         attention_steps(in.q, in.k, in.v, {.dropout = 0.5, .training = true});

@@ -34,6 +34,8 @@ TEST_CASE("attention refuses arguments that disagree, naming them", "[attention_
       {a, at::Tensor(), a, {}, "expected three tensors, got an undefined k"},
       {a, a, at::Tensor(), {}, "expected three tensors, got an undefined v"},
       {a.to_sparse(), a, a, {}, "expected dense tensors, got layouts q Sparse"},
+      {a, a.to_sparse(), a, {}, "got layouts q Strided, k Sparse"},
+      {a, a, a.to_sparse(), {}, "got layouts q Strided, k Strided, v Sparse"},
       {a.to(at::kLong),
        a.to(at::kLong),
        a.to(at::kLong),
@@ -51,6 +53,8 @@ TEST_CASE("attention refuses arguments that disagree, naming them", "[attention_
       // shapes
       {f32({8}), f32({8}), f32({8}), {}, "at least 2, got q [8], k [8], v [8]"},
       {a, q4, q4, {}, "equally many dimensions, at least 2, got q [2, 4, 8], k [2, 3, 4, 8]"},
+      {a, q4, a, {}, "got q [2, 4, 8], k [2, 3, 4, 8], v [2, 4, 8]"},
+      {a, a, q4, {}, "got q [2, 4, 8], k [2, 4, 8], v [2, 3, 4, 8]"},
       {a, f32({2, 4, 6}), a, {}, "must share head_size d_k, got q [2, 4, 8] and k [2, 4, 6]"},
       {a, a, f32({2, 5, 8}), {}, "must share their length Tk, got k [2, 4, 8] and v [2, 5, 8]"},
       {a, a, f32({1, 4, 8}), {}, "k and v must share their leading dimensions, got k [2, 4, 8]"},

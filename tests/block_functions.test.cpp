@@ -121,10 +121,9 @@ TEST_CASE("attention on the heads of one tensor has the formula's gradients of b
     check_like(fused, formula, {at::randn(sizes)});
   };
   torch::manual_seed(6);
-  for (const at::IntArrayRef sizes :
-       {at::IntArrayRef{3, 5, 24}, {2, 1, 24}, {7, 30}, {2, 3, 9, 6}, {2, 70, 240}, {2, 0, 24}}) {
-    check(sizes, {0, 1, 2});
-  }
+  const std::vector<std::vector<int64_t>> shapes = {{3, 5, 24},   {2, 1, 24},   {7, 30},
+                                                    {2, 3, 9, 6}, {2, 70, 240}, {2, 0, 24}};
+  for (const auto& sizes : shapes) check(sizes, {0, 1, 2});
   check({3, 5, 24}, {2, 0, 1});
   check({3, 5, 24}, {0, 0, 0});
 }

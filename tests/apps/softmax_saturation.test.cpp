@@ -73,6 +73,7 @@ TEST_CASE("softmax_saturation draws weights and slopes over the divisor",
 TEST_CASE("softmax_saturation explains wrong usage in one line", "[app][softmax_saturation]") {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"--divisor 0", "--divisor: expected a finite number with a finite inverse, got '0'"},
+      {"--divisor inf", "--divisor: expected a finite number with a finite inverse, got 'inf'"},
       {"--divisor nan", "--divisor: expected a finite number with a finite inverse, got 'nan'"},
       {"--scores 1,x", "--scores: expected a finite number, got 'x'"},
       {"--scores 1,inf", "--scores: expected a finite number, got 'inf'"},
