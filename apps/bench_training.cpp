@@ -12,6 +12,7 @@
 #include "app.h"
 #include "keep_memory.h"
 #include "measure.h"
+#include "mini/data_parallel.h"
 #include "mini/generate.h"
 #include "mini/gpt.h"
 #include "mini/optimizer.h"
@@ -90,12 +91,15 @@ class Ours {
   std::vector<double> train(int64_t steps) {
     std::vector<at::Tensor> losses;
     for (int64_t step = 0; step < steps; ++step) {
-      const int64_t batch = step % kBatches;
+      const at::Tensor idx = idx_[step % kBatches], targets = targets_[step % kBatches];  // (B, T)
+      const int64_t batch_size = idx.size(0);
+      const auto loss_of = [&](int64_t begin, int64_t end) {
+        const double share = static_cast<double>(end - begin) / static_cast<double>(batch_size);
+        return model_->loss(idx.slice(0, begin, end), targets.slice(0, begin, end)) * share;
+      };
       optimizer_.zero_grad();
-      const at::Tensor loss = model_->loss(idx_[batch], targets_[batch]);
-      loss.backward();
+      losses.push_back(mini::data_parallel_backward(model_->parameters(), batch_size, loss_of));
       optimizer_.step();
-      losses.push_back(loss.detach());
     }
     return mini::numbers(at::stack(losses));
   }

@@ -13,6 +13,7 @@
 #include "app.h"
 #include "keep_memory.h"
 #include "metrics_file.h"
+#include "mini/data_parallel.h"
 #include "progress.h"
 #include "run_options.h"
 #include "training.h"
@@ -47,16 +48,22 @@ struct Step {
   double tokens_per_s;
 };
 
-// Adds up the gradients of micro-batches as if they were one large batch: each counts by its share
-// of the tokens. Returns the mean loss over all of them.
+// Adds up the gradients of micro-batches and of the parts of each, as if they were one large batch:
+// each counts by its share of the tokens. Returns the mean loss over all of them.
 double accumulate_gradients(Training& t) {
+  // Dropout draws in the same order each time only where nothing draws beside it.
+  const std::optional<int64_t> parts = t.config.dropout > 0.0 ? std::optional(1) : std::nullopt;
   double mean_loss = 0.0;
   for (int64_t micro_batch = 0; micro_batch < t.config.accumulate; ++micro_batch) {
     const mini::Batch batch = t.windows.next();  // (B, T)
-    const double share =
-        static_cast<double>(batch.targets.numel()) / static_cast<double>(t.tokens_per_step());
-    const at::Tensor loss = t.model->loss(batch.inputs, batch.targets) * share;
-    loss.backward();
+    const auto loss_of = [&](int64_t begin, int64_t end) {
+      const at::Tensor targets = batch.targets.slice(0, begin, end);
+      const double share =
+          static_cast<double>(targets.numel()) / static_cast<double>(t.tokens_per_step());
+      return t.model->loss(batch.inputs.slice(0, begin, end), targets) * share;
+    };
+    const at::Tensor loss =
+        mini::data_parallel_backward(t.model->parameters(), t.config.batch_size, loss_of, parts);
     mean_loss += loss.item<double>();
   }
   return mean_loss;

@@ -26,6 +26,8 @@
 
 #include "mini/optimizer.h"
 
+#include "mini/data_parallel.h"
+
 #include "mini/checkpoint.h"
 
 #include "mini/diagnostics.h"
