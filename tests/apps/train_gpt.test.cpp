@@ -335,6 +335,26 @@ TEST_CASE("train_gpt stops when asked, and goes on bit for bit", "[app][train_gp
   CHECK(folder.metrics("whole").size() == 300);
 }
 
+TEST_CASE("two threads train as one does, and always with the same bits", "[app][train_gpt]") {
+  const TinyFolder folder;
+  for (const std::string dropout : {"0", "0.2"}) {
+    INFO("dropout " << dropout);
+    const std::string options = "--steps 30 --eval-every 10 --dropout " + dropout + " --threads ";
+    REQUIRE(run(folder.train("one" + dropout, options + "1")).status == 0);
+    REQUIRE(run(folder.train("two" + dropout, options + "2")).status == 0);
+    REQUIRE(run(folder.train("again" + dropout, options + "2")).status == 0);
+    check_same_runs(folder, "again" + dropout, "two" + dropout);
+
+    const auto one = folder.metrics("one" + dropout), two = folder.metrics("two" + dropout);
+    REQUIRE(one.size() == two.size());
+    for (std::size_t i = 0; i < one.size(); ++i) {
+      for (const std::string name : {"train_loss", "gradient_norm"}) {
+        CHECK(std::abs(two[i][name].get<double>() - one[i][name].get<double>()) < 1e-4);
+      }
+    }
+  }
+}
+
 TEST_CASE("a run that is resumed without a part of its state goes another way",
           "[app][train_gpt]") {
   const TinyFolder folder;
