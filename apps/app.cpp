@@ -230,4 +230,18 @@ CLI::Validator one_of(const std::vector<std::string>& words) {
   });
 }
 
+std::vector<std::string> parts_of_list(const std::string& option, const std::string& list,
+                                       const CLI::Validator& check) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    std::string& part = parts.emplace_back(list.substr(begin, end - begin));
+    if (const std::string error = check(part); !error.empty()) {
+      throw CLI::ValidationError(option, error);
+    }
+    begin = end + 1;
+  }
+  return parts;
+}
+
 }  // namespace mini

@@ -63,4 +63,22 @@ CLI::Validator positive_probability();
 CLI::Validator divisor();
 CLI::Validator one_of(const std::vector<std::string>& words);
 
+/// The parts of a list separated by commas, each as `check` leaves it; an empty one is checked too.
+/// Throws CLI::ValidationError with the name of the option.
+std::vector<std::string> parts_of_list(const std::string& option, const std::string& list,
+                                       const CLI::Validator& check);
+
+/// An option for numbers separated by commas. (CLI11 by itself passes over an empty place in 1,,2.)
+template <typename Number>
+CLI::Option* add_list(CLI::App& app, const std::string& option, std::vector<Number>& numbers,
+                      const std::string& description, const CLI::Validator& check) {
+  const auto read = [&numbers, option, check](const std::string& list) {
+    numbers.clear();
+    for (const std::string& part : parts_of_list(option, list, check)) {
+      CLI::detail::lexical_cast(part, numbers.emplace_back());
+    }
+  };
+  return app.add_option_function<std::string>(option, read, description)->type_name("LIST");
+}
+
 }  // namespace mini

@@ -270,9 +270,8 @@ int main(int argc, char** argv) {
       ->check(mini::file_name())
       ->type_name("PATH");
   app.add_option("--filter", options.filter, "Only modes whose name holds this text");
-  app.add_option("--threads", options.threads, "Numbers of threads, separated by commas (1,2)")
-      ->delimiter(',')
-      ->transform(mini::positive_integer());
+  mini::add_list(app, "--threads", options.threads, "Numbers of threads, separated by commas (1,2)",
+                 mini::positive_integer());
   app.add_option("--turns", options.turns, "Turns of each side (21)")
       ->transform(mini::positive_integer());
   app.add_flag("--default-malloc", options.default_malloc, "Leave our allocator as it comes");

@@ -70,8 +70,7 @@ class CharacterStream {
 // The tokens to go on from, (1, T).
 at::Tensor prompt_tokens(const Options& options, const mini::Tokenizer& tokenizer) {
   if (options.prompt_given) {
-    TORCH_CHECK(!options.prompt.empty(), "--prompt: expected at least one character, got none");
-    return tokenizer.encode(options.prompt).unsqueeze(0);
+    return mini::encode_prompt(tokenizer, options.prompt);
   }
   if (!options.prompt_tokens.empty()) {
     return torch::tensor(options.prompt_tokens).unsqueeze(0);
@@ -122,9 +121,8 @@ int main(int argc, char** argv) {
       ->check(mini::file_name())
       ->type_name("MODEL");
   app.add_option("--prompt", options.prompt, "Text to go on from (a new line)");
-  app.add_option("--prompt-tokens", options.prompt_tokens, "The same as token ids: 1,2,3")
-      ->transform(mini::whole_number())
-      ->delimiter(',')
+  mini::add_list(app, "--prompt-tokens", options.prompt_tokens, "The same as token ids: 1,2,3",
+                 mini::whole_number())
       ->excludes("--prompt");
   app.add_option("--new-tokens", generate.new_tokens, "Tokens to write (500)")
       ->transform(mini::whole_number());

@@ -76,8 +76,7 @@ at::Tensor prompt_tokens(const Options& options, const mini::Tokenizer& tokenize
   if (!options.prompt_tokens.empty()) {
     return torch::tensor(options.prompt_tokens).unsqueeze(0);
   }
-  TORCH_CHECK(!options.prompt.empty(), "--prompt: expected at least one character, got none");
-  return tokenizer.encode(options.prompt).unsqueeze(0);
+  return mini::encode_prompt(tokenizer, options.prompt);
 }
 
 Inspection inspect_model(const Options& options) {
@@ -142,14 +141,11 @@ Inspection inspect_tensors(const Options& options) {
   return inspection;
 }
 
-std::string counted(int64_t count, const std::string& thing) {
-  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
-}
-
 std::string described(const Inspection& inspection) {
-  return fmt::format("{} of {} of size {}, {}{}", counted(inspection.layers, "layer"),
-                     counted(inspection.heads, "head"), inspection.head_size,
-                     counted(inspection.tokens, "token"), inspection.causal ? ", causal" : "");
+  return fmt::format("{} of {} of size {}, {}{}", mini::counted(inspection.layers, "layer"),
+                     mini::counted(inspection.heads, "head"), inspection.head_size,
+                     mini::counted(inspection.tokens, "token"),
+                     inspection.causal ? ", causal" : "");
 }
 
 // Those whose figures are numbers.
@@ -323,9 +319,8 @@ void add_options(mini::App& app, Options& options) {
                           ->type_name("FILE")
                           ->needs(model)
                           ->excludes(prompt);
-  app.add_option("--prompt-tokens", options.prompt_tokens, "The same as token ids: 1,2,3")
-      ->transform(mini::whole_number())
-      ->delimiter(',')
+  mini::add_list(app, "--prompt-tokens", options.prompt_tokens, "The same as token ids: 1,2,3",
+                 mini::whole_number())
       ->needs(model)
       ->excludes(prompt)
       ->excludes(file);

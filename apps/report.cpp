@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "report.h"
 
+#include <fmt/format.h>
+
 #include <ATen/ATen.h>
 
 #include <cerrno>
@@ -138,6 +140,10 @@ Json to_json(const at::Tensor& tensor) {
 std::vector<double> numbers(const at::Tensor& tensor) {
   const at::Tensor doubles = tensor.detach().to(at::kDouble).contiguous();
   return {doubles.const_data_ptr<double>(), doubles.const_data_ptr<double>() + doubles.numel()};
+}
+
+std::string counted(int64_t count, const std::string& thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
 }
 
 Table long_table(const Json& object) {

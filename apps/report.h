@@ -52,6 +52,9 @@ Json to_json(const at::Tensor& tensor);
 /// The elements of a tensor, row by row.
 std::vector<double> numbers(const at::Tensor& tensor);
 
+/// "1 key", "2 keys".
+std::string counted(int64_t count, const std::string& thing);
+
 /// Every number, string and truth value in a JSON object on a line of its own: its name (dotted
 /// where objects nest), its place in a list, matrix or batch of matrices, its value.
 Table long_table(const Json& object);

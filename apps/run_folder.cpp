@@ -93,8 +93,8 @@ TrainedModel load_trained_model(const fs::path& path) {
   const fs::path run = checkpoint.parent_path();
   if (!fs::exists(checkpoint / kModelFile) || !fs::exists(run / kConfigFile)) {
     throw std::runtime_error(
-        fmt::format("'{}' is neither a run of train_gpt with a checkpoint, nor one of those, nor a "
-                    "GPT-2 with its config.json",
+        fmt::format("'{}' is no model: expected a run of train_gpt with a checkpoint, a checkpoint "
+                    "in one, or a GPT-2 with its config.json",
                     path.string()));
   }
   const auto tokenizer = Tokenizer::load(run / kTokenizerFile);
@@ -102,6 +102,17 @@ TrainedModel load_trained_model(const fs::path& path) {
   load_state_dict(*model, load_safetensors(checkpoint / kModelFile).tensors);
   model->eval();
   return {model, tokenizer};
+}
+
+at::Tensor encode_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
+  if (prompt.empty()) {
+    throw std::runtime_error("--prompt: expected at least one character, got none");
+  }
+  try {
+    return tokenizer.encode(prompt).unsqueeze(0);
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(fmt::format("--prompt: {}", error.what_without_backtrace()));
+  }
 }
 
 }  // namespace mini

@@ -96,4 +96,8 @@ struct TrainedModel {
 /// Throws std::runtime_error or c10::Error, with the path, if there is none.
 TrainedModel load_trained_model(const std::filesystem::path& path);
 
+/// The tokens of the text that came as --prompt, (1, T). Throws std::runtime_error for an empty one
+/// and for what the vocabulary does not have.
+at::Tensor encode_prompt(const Tokenizer& tokenizer, const std::string& prompt);
+
 }  // namespace mini

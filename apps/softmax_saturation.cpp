@@ -118,9 +118,8 @@ int main(int argc, char** argv) {
   Options options;
   mini::App app("softmax_saturation", "Softmax weights of given scores, raw and divided.",
                 {mini::Format::kSvg});
-  app.add_option("--scores", options.scores, "The scores, separated by commas (10,20,30)")
-      ->delimiter(',')
-      ->check(mini::finite_number());
+  mini::add_list(app, "--scores", options.scores, "The scores, separated by commas (10,20,30)",
+                 mini::finite_number());
   app.add_option("--divisor", options.divisor, "What the scores are divided by (10)")
       ->check(mini::divisor());
   app.footer("Example: softmax_saturation --scores 10,20,30 --divisor 20");

@@ -105,8 +105,11 @@ std::string conclusion(const std::vector<Row>& rows) {
 }
 
 std::string to_text(const Options& options, const std::vector<Row>& rows) {
-  std::string text = fmt::format("{} queries with {} keys each, all from N(0, 1), seed {}\n\n",
-                                 options.rows, options.keys, options.seed);
+  const std::string queries =
+      options.rows == 1 ? "1 query" : fmt::format("{} queries", options.rows);
+  std::string text = fmt::format("{} with {}{}, all from N(0, 1), seed {}\n\n", queries,
+                                 mini::counted(options.keys, "key"),
+                                 options.rows == 1 ? "" : " each", options.seed);
   const std::string columns =
       fmt::format("{:>8} {:>6} {:>8} {:>8} {:>9}", "spread", "peak", "entropy",
                   fmt::format("of ln {}", options.keys), "slope");
@@ -204,10 +207,9 @@ int main(int argc, char** argv) {
                 "Scores and softmax weights against the head size, without and with the division "
                 "by its square root.",
                 {mini::Format::kSvg});
-  app.add_option("--head-sizes", options.head_sizes,
-                 "Head sizes, separated by commas (8,16,32,64,128,256,512,1024)")
-      ->delimiter(',')
-      ->transform(mini::positive_integer());
+  mini::add_list(app, "--head-sizes", options.head_sizes,
+                 "Head sizes, separated by commas (8,16,32,64,128,256,512,1024)",
+                 mini::positive_integer());
   app.add_option("--keys", options.keys, "Keys of each query (16)")
       ->transform(mini::positive_integer());
   app.add_option("--rows", options.rows, "Queries (1000)")->transform(mini::positive_integer());

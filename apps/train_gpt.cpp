@@ -141,6 +141,9 @@ void train(Training& t, const std::filesystem::path& run) {
   mini::MetricsFile metrics(run / mini::kMetricsFile, t.state.step);
   mini::Progress progress;
   progress.note(greeting(t));
+  if (t.state.step == t.config.steps) {
+    progress.note("all its steps are made: --init-from begins a new run with its weights");
+  }
 
   const Clock::time_point start = Clock::now();
   const int64_t first_step = t.state.step;

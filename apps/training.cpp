@@ -145,10 +145,12 @@ void Training::load(const fs::path& path) {
 std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config,
                                     const std::optional<TrainedModel>& init) {
   if (fs::exists(run) && !fs::is_empty(run)) {
+    const std::string hint =
+        fs::exists(run / kConfigFile)
+            ? fmt::format(" (train_gpt --resume {} goes on with a run)", run.string())
+            : "";
     throw std::runtime_error(
-        fmt::format("expected a new folder, got '{0}', which is not empty (train_gpt --resume {0} "
-                    "goes on with a run)",
-                    run.string()));
+        fmt::format("expected a new folder, got '{}', which is not empty{}", run.string(), hint));
   }
   const TextFile text(config.data);
   const Tokenizer tokenizer = make_tokenizer(config, text.bytes(), init);

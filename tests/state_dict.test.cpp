@@ -43,6 +43,16 @@ struct TiedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tied);
 
+/// Two tensors, each under two names.
+struct TiedWithBiasImpl : torch::nn::Module {
+  TiedWithBiasImpl() {
+    first = register_module("first", torch::nn::Linear(2, 2));
+    register_module("second", first.ptr());
+  }
+  torch::nn::Linear first{nullptr};
+};
+TORCH_MODULE(TiedWithBias);
+
 Tensors copy_of(const Tensors& tensors) {
   Tensors copy;
   for (const auto& item : tensors) copy.insert(item.key(), item.value().clone());
@@ -146,6 +156,12 @@ TEST_CASE("all problems come in one error, which changes nothing", "[state_dict]
   CHECK_THAT(error, ContainsSubstring("\n  tail.0.bias: undefined"));
   CHECK_THAT(error, ContainsSubstring("\n  tail.0.running_mean: without memory (meta)"));
   check_same(state_dict(*net), before);
+
+  torch::nn::Module on_meta;
+  on_meta.register_parameter("weight", at::empty({2}, at::kMeta));
+  given.clear();
+  given.insert("weight", at::zeros({2}));
+  CHECK_THAT(error_of_loading(on_meta, given), ContainsSubstring("weight: without memory (meta)"));
 }
 
 TEST_CASE("without strict, what is missing or unexpected is returned", "[state_dict]") {
@@ -210,6 +226,8 @@ TEST_CASE("ignored endings pass over what the module does not have", "[state_dic
 
   CHECK_THAT(error_of_loading(*target, given, {.ignored_endings = {".attn.bias", "fc.weight"}}),
              ContainsSubstring("missing: fc.weight [2, 3]"));
+  CHECK_THAT(error_of_loading(*target, given, {.ignored_endings = {".attn", ".attn.masked_bias"}}),
+             ContainsSubstring("unexpected: h.0.attn.bias"));  // no ending: it goes on behind
 }
 
 TEST_CASE("dtypes are converted only when asked, and only where numbers survive", "[state_dict]") {
@@ -242,6 +260,14 @@ TEST_CASE("a tied weight is loaded from either name and stays tied", "[state_dic
     CHECK(tied->second->weight.is_same(tied->first->weight));
   }
   CHECK_THAT(error_of_loading(*tied, Tensors()), ContainsSubstring("missing: first.weight [2, 2]"));
+
+  TiedWithBias two;
+  Tensors given;
+  given.insert("second.bias", at::rand({2}));
+  given.insert("second.weight", at::rand({2, 2}));
+  load_state_dict(*two, given);
+  CHECK_THAT(two->first->weight, Equals(given["second.weight"]));
+  CHECK_THAT(two->first->bias, Equals(given["second.bias"]));
 }
 
 TEST_CASE("a tied weight under both names must have one value", "[state_dict]") {
@@ -260,6 +286,14 @@ TEST_CASE("a tied weight under both names must have one value", "[state_dict]") 
 
   given["second.weight"] = given["first.weight"].view(at::kInt);  // the same bits, other numbers
   CHECK_FALSE(error_of_loading(*tied, given, {.convert_dtype = true}).empty());
+
+  given["second.weight"] = given["first.weight"].clone();
+  for (const char* bad : {"first.weight", "second.weight"}) {
+    Tensors one_bad = given;
+    one_bad[bad] = at::zeros({3});
+    CHECK_THAT(error_of_loading(*tied, one_bad),
+               ContainsSubstring(std::string(bad) + ": wrong shape, expected [2, 2], got [3]"));
+  }
 }
 
 TEST_CASE("an alias is another name for a tensor of the module", "[state_dict]") {

@@ -158,8 +158,9 @@ TEST_CASE("generate_text takes and prints the token ids of a GPT-2", "[app][gene
   CHECK_THAT(error(""),
              ContainsSubstring("gpt2/config.json': model_type: expected gpt2, got llama"));
   fs::remove(folder / "gpt2/config.json");
-  CHECK_THAT(error(""), ContainsSubstring("gpt2' is neither a run of train_gpt with a checkpoint, "
-                                          "nor one of those, nor a GPT-2 with its config.json"));
+  CHECK_THAT(error(""), ContainsSubstring(
+                            "gpt2' is no model: expected a run of train_gpt with a checkpoint, a "
+                            "checkpoint in one, or a GPT-2 with its config.json"));
 }
 
 TEST_CASE("generate_text writes characters whole, as they come", "[app][generate_text]") {
@@ -180,8 +181,8 @@ TEST_CASE("generate_text explains what it cannot do", "[app][generate_text]") {
   const AlphabetFolder folder("abc\n", "--steps 1");
   const std::vector<std::pair<std::string, std::string>> failures = {
       {"--prompt aéb",
-       "expected one of the 4 characters of the vocabulary, got 'é' (U+00E9) at byte "
-       "1"},
+       "--prompt: Tokenizer: expected one of the 4 characters of the vocabulary, got 'é' (U+00E9) "
+       "at byte 1"},
       {"--prompt ''", "--prompt: expected at least one character, got none"},
       {"--prompt $(printf 'a\\377')", "expected UTF-8, got a byte of no character at byte 1"},
       {"--prompt-tokens 1,4", "expected token ids from 0 to 3, got 4"},
@@ -208,6 +209,7 @@ TEST_CASE("generate_text explains what it cannot do", "[app][generate_text]") {
       {"--top-p 0", "--top-p: expected a number above 0, at most 1, got '0'"},
       {"--top-p 1.1", "--top-p: expected a number above 0, at most 1, got '1.1'"},
       {"--prompt-tokens 1,-2", "--prompt-tokens: expected a whole number from 0"},
+      {"--prompt-tokens 1,,2", "--prompt-tokens: expected a whole number from 0"},
       {"--new-tokens -1", "--new-tokens: expected a whole number from 0"},
       {"--full-context slow", "--full-context: expected exact or fast, got 'slow'"},
   };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <cmath>
+#include <cstdio>
 #include <fstream>
 
 #include "../support.h"
@@ -64,6 +65,16 @@ TEST_CASE("softmax_saturation draws weights and slopes over the divisor",
     CHECK_THAT(done.out, ContainsSubstring(text));
   }
   CHECK(done.out.find("left out") == std::string::npos);
+  // Where the curves cross the mark: 82 is the top of either chart, 302 its bottom.
+  const auto crosses = [&](const std::string& x, double share) {
+    char point[64];
+    std::snprintf(point, sizeof point, "L%s %.2f", x.c_str(), 302 - 220 * share);
+    return done.out.find(point) != std::string::npos;
+  };
+  for (const double weight : {0.0900306, 0.2447285, 0.6652410}) {
+    CHECK(crosses("274.9", weight));
+    CHECK(crosses("790.2", 4 * weight * (1 - weight)));  // of slopes up to 1/4
+  }
   CHECK_THAT(run("softmax_saturation --format svg --divisor=-4").out,
              ContainsSubstring(">minus the divisor<") && ContainsSubstring(">divided by -4<"));
   CHECK(run("softmax_saturation --format svg --scores 1,2,3").out != done.out);
@@ -77,6 +88,10 @@ TEST_CASE("softmax_saturation explains wrong usage in one line", "[app][softmax_
       {"--divisor nan", "--divisor: expected a finite number with a finite inverse, got 'nan'"},
       {"--scores 1,x", "--scores: expected a finite number, got 'x'"},
       {"--scores 1,inf", "--scores: expected a finite number, got 'inf'"},
+      {"--scores 1,,2", "--scores: expected a finite number, got ''"},
+      {"--scores 1,2,", "--scores: expected a finite number, got ''"},
+      {"--scores ''", "--scores: expected a finite number, got ''"},
+      {"--scores \"$(printf '1,\\033[31m\\177')\"", "got '?[31m?'"},  // the terminal stays as it is
       {"--scores", "--scores"},
       {"--format html", "--format: expected text, json, csv or svg, got 'html'"},
       {"--scores 1e308 --divisor 1e-3", "expected finite quotients"},

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: MIT
+#include <array>
 #include <cmath>
+#include <cstdio>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "../support.h"
 #include "program.h"
@@ -52,6 +57,10 @@ TEST_CASE("each option of sweep_head_size does what it says", "[app][sweep_head_
   CHECK(std::abs(unscaled_spread - usual["sweep"][0]["unscaled"]["spread"].get<double>()) < 1e-5);
   const std::string text = run(few).out;
   CHECK_THAT(text, ContainsSubstring("50 queries with 16 keys each"));
+  CHECK_THAT(run("sweep_head_size --head-sizes 4 --rows 1 --keys 2").out,
+             ContainsSubstring("1 query with 2 keys, all"));
+  CHECK_THAT(run("sweep_head_size --head-sizes 4 --rows 2 --keys 1").out,
+             ContainsSubstring("2 queries with 1 key each, all"));
   CHECK_THAT(text, ContainsSubstring("of sqrt(head size)"));
   CHECK_THAT(text, ContainsSubstring("Even weights: peak 0.062, entropy 2.773, slope 5.9e-02."));
   CHECK_THAT(run(few + " --keys 1").out, ContainsSubstring("no weight has a choice"));
@@ -69,9 +78,55 @@ TEST_CASE("sweep_head_size draws its measures over the head size", "[app][sweep_
   CHECK(run("sweep_head_size --head-sizes 4 --keys 1 --rows 5 --format svg").status == 0);
 }
 
+TEST_CASE("sweep_head_size draws spread and slope on logarithmic axes, peak and entropy on linear",
+          "[app][sweep_head_size]") {
+  const std::string few = "sweep_head_size --head-sizes 4,16,64 --rows 50";
+  const json sweep = run_json(few)["sweep"];
+  std::istringstream svg(run(few + " --format svg").out);
+  std::vector<std::array<double, 6>> curves;  // x, y of each head size
+  for (std::string line; std::getline(svg, line);) {
+    std::array<double, 6> p{};
+    if (std::sscanf(line.c_str(), "<path d=\"M%lf %lfL%lf %lfL%lf %lf\"", &p[0], &p[1], &p[2],
+                    &p[3], &p[4], &p[5]) == 6) {
+      curves.push_back(p);
+    }
+  }
+  REQUIRE(curves.size() == 12);  // of each chart: what to compare with, unscaled, scaled
+  const std::vector<std::string> figures = {"spread", "peak", "entropy", "slope"};
+  for (std::size_t chart = 0; chart < 4; ++chart) {
+    INFO(figures[chart]);
+    const bool logarithmic = chart == 0 || chart == 3;
+    const std::array<double, 6>& unscaled = curves[3 * chart + 1];
+    CHECK(std::abs(unscaled[0] + unscaled[4] - 2 * unscaled[2]) < 0.03);  // 16 midway of 4 and 64
+    const auto height = [&](int row) {
+      const double value = sweep[row]["unscaled"][figures[chart]];
+      return logarithmic ? std::log(value) : value;
+    };
+    const double drawn = (unscaled[3] - unscaled[1]) / (unscaled[5] - unscaled[1]);
+    CHECK(std::abs(drawn - (height(1) - height(0)) / (height(2) - height(0))) < 1e-3);
+  }
+}
+
+TEST_CASE("sweep_head_size measures all rows, however many it draws at once",
+          "[app][sweep_head_size]") {
+  // So many numbers in a row that each is drawn by itself.
+  const json row = run_json("sweep_head_size --head-sizes 4096 --keys 8192 --rows 2")["sweep"][0];
+  torch::manual_seed(42);
+  std::vector<at::Tensor> scores;
+  for (int i = 0; i < 2; ++i) {
+    const at::Tensor q = torch::randn({4096}), k = torch::randn({8192, 4096});
+    scores.push_back(k.mv(q));
+  }
+  const at::Tensor all = torch::stack(scores);
+  CHECK(std::abs(row["unscaled"]["spread"].get<double>() / all.std().item<double>() - 1) < 1e-3);
+  const double peak = (all / 64).softmax(-1).amax(-1).mean().item<double>();
+  CHECK(std::abs(row["scaled"]["peak"].get<double>() / peak - 1) < 1e-3);
+}
+
 TEST_CASE("sweep_head_size explains wrong usage in one line", "[app][sweep_head_size]") {
-  for (const std::string arguments : {"--head-sizes 0", "--head-sizes 8,-8", "--head-sizes 8,x",
-                                      "--keys 0", "--rows -1", "--keys 4611686018427387904"}) {
+  for (const std::string arguments :
+       {"--head-sizes 0", "--head-sizes 8,-8", "--head-sizes 8,x", "--head-sizes 8,,16", "--keys 0",
+        "--rows -1", "--keys 4611686018427387904"}) {
     INFO(arguments);
     const Run failed = run("sweep_head_size " + arguments);
     CHECK(failed.status == 2);

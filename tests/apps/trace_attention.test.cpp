@@ -87,7 +87,9 @@ TEST_CASE("trace_attention's options and mask reach attention", "[app][trace_att
   const json added = trace_json(open + R"(, "mask": [[0, "-inf"], [0, 1.5]]})");
   CHECK(added["weights"][0] == json({1.0, 0.0}));
   CHECK(added["mask"] == json({{0.0, "-inf"}, {0.0, 1.5}}));  // as the file may say it
-  const double w = added["weights"][1][0];                    // the first row has no choice
+  CHECK_THAT(trace(open + R"(, "mask": [[0, "-inf"], [0, 1.5]]})").out,
+             ContainsSubstring("weights = softmax(scaled scores + mask): "));
+  const double w = added["weights"][1][0];  // the first row has no choice
   CHECK(close(added["median_slope"], w * (1 - w)));
   CHECK(close(added["even_median_slope"], 0.25));  // whatever the mask adds
   CHECK_THAT(trace(open + R"(, "mask": [[true, false], [false, true]]})").out,
@@ -138,6 +140,8 @@ TEST_CASE("trace_attention names what is wrong in a file, and where", "[app][tra
       {R"({"q": [[[[1]]]], "k": [[1]], "v": [[1]]})", "got 4 levels of lists"},
       {R"({"q": [["a"]], "k": [[1]], "v": [[1]]})",
        "q: expected q[0][0] to be a number, got \"a\""},
+      {R"({"q": [["-inf"]], "k": [[1]], "v": [[1]]})",  // that is for masks
+       "q: expected q[0][0] to be a number, got \"-inf\""},
       {R"({"q": [[null]], "k": [[1]], "v": [[1]]})",
        "q: expected q[0][0] to be a number, got null"},
       {R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": [[true, 1]]})",

@@ -332,6 +332,8 @@ TEST_CASE("train_gpt stops when asked, and goes on bit for bit", "[app][train_gp
   const Run nothing_left = run(folder.resume("whole"));
   CHECK(nothing_left.status == 0);
   CHECK_THAT(nothing_left.out, ContainsSubstring("done: step 300 of 300"));
+  CHECK_THAT(nothing_left.err, ContainsSubstring("all its steps are made"));
+  CHECK_THAT(run(folder.train("whole", kLong)).err, ContainsSubstring("train_gpt --resume "));
   CHECK(folder.metrics("whole").size() == 300);
 }
 
@@ -560,7 +562,7 @@ TEST_CASE("train_gpt refuses what it cannot train on", "[app][train_gpt]") {
   write_file(folder / "file", "x");
   const Run taken = run(folder.train("file"));
   CHECK(taken.status == 1);
-  CHECK_THAT(taken.err, ContainsSubstring("which is not empty"));
+  CHECK_THAT(taken.err, ContainsSubstring("which is not empty\n"));
   CHECK(read_file(folder / "file") == "x");
 }
 
