@@ -5,22 +5,20 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "app.h"
-#include "display_text.h"
-#include "head_view.h"
+#include "inspection.h"
 #include "keep_memory.h"
-#include "mini/safetensors.h"
 #include "mini/text.h"
 #include "page.h"
-#include "run_folder.h"
 
 namespace {
 
 using mini::HeadFigures;
 using mini::HeadView;
+using mini::Inspection;
 using mini::Json;
+using Head = mini::InspectedHead;
 
 struct Options {
   std::string model;
@@ -29,43 +27,6 @@ struct Options {
   std::vector<int64_t> prompt_tokens;
   std::string tensors;
   bool causal = false;
-};
-
-struct Head : mini::HeadComparison {
-  int64_t layer, head;
-
-  bool is_finite() const {
-    return std::isfinite(unscaled.figures.entropy) && std::isfinite(scaled.figures.entropy);
-  }
-  // How far the division moves it, towards even weights or away from them.
-  double change() const {
-    return std::abs(scaled.figures.entropy_share - unscaled.figures.entropy_share);
-  }
-};
-
-struct Inspection {
-  int64_t layers, heads;  // heads of each layer
-  int64_t tokens;
-  int64_t head_size;
-  bool causal;
-  std::vector<std::string> texts = {};  // of the tokens, where they have any
-  std::vector<Head> views = {};
-
-  double root() const { return std::sqrt(static_cast<double>(head_size)); }
-
-  // Weights a side that a cell of the page stands for.
-  int64_t values_each() const {
-    const int64_t cells = mini::cells_of_heads_page(layers * heads);
-    return (tokens + cells - 1) / cells;
-  }
-
-  // q, k (heads, T, hs)
-  void add_layer(int64_t layer, const at::Tensor& q, const at::Tensor& k) {
-    int64_t head = 0;
-    for (const mini::HeadComparison& one : mini::compare_heads(q, k, causal, values_each())) {
-      views.push_back({one, layer, head++});
-    }
-  }
 };
 
 // (1, T)
@@ -79,66 +40,12 @@ at::Tensor prompt_tokens(const Options& options, const mini::Tokenizer& tokenize
   return mini::encode_prompt(tokenizer, options.prompt);
 }
 
-Inspection inspect_model(const Options& options) {
+Inspection inspect(const Options& options) {
+  if (!options.tensors.empty()) {
+    return mini::inspect_tensors(options.tensors, options.causal);
+  }
   mini::TrainedModel trained = mini::load_trained_model(options.model);
-  const at::Tensor idx = prompt_tokens(options, trained.tokenizer);  // (1, T)
-  const mini::GPTOptions& sizes = trained.model->options;
-  TORCH_CHECK(idx.size(1) <= sizes.block_size(), "expected a prompt of at most ",
-              sizes.block_size(), " tokens, which is all that this model can read, got ",
-              idx.size(1),
-              ": a model trained with a larger --block-size reads more, and --tensors ",
-              "takes queries and keys of any length");
-  Inspection inspection{.layers = sizes.n_layer(),
-                        .heads = sizes.n_head(),
-                        .tokens = idx.size(1),
-                        .head_size = sizes.n_embd() / sizes.n_head(),
-                        .causal = true};
-  trained.model->for_each_heads(
-      idx, [&](int64_t layer, const mini::MultiHeadAttentionImpl::Heads& heads) {
-        inspection.add_layer(layer, heads.q[0], heads.k[0]);
-      });
-  for (int64_t i = 0; i < inspection.tokens; ++i) {
-    inspection.texts.push_back(mini::printable(trained.tokenizer.decode(idx[0][i])));
-  }
-  return inspection;
-}
-
-// The tensor `name` of a file, as (layers, heads, T, hs).
-at::Tensor load_heads(const std::string& file, const mini::SafetensorsFile& content,
-                      const std::string& name) {
-  const at::Tensor* found = content.tensors.find(name);
-  if (found == nullptr) {
-    throw std::runtime_error(fmt::format("'{}' has no tensor {}", file, name));
-  }
-  TORCH_CHECK(
-      found->dim() >= 2 && found->dim() <= 4 && found->numel() > 0 && found->is_floating_point(),
-      "'", file, "': expected ", name,
-      " as (layers, heads, T, hs), (heads, T, hs) or (T, hs), each ",
-      "above 0, of floating numbers, got ", found->scalar_type(), ' ', found->sizes());
-  at::Tensor heads = *found;
-  while (heads.dim() < 4) {
-    heads = heads.unsqueeze(0);
-  }
-  return heads.to(at::promote_types(heads.scalar_type(), at::kFloat));
-}
-
-Inspection inspect_tensors(const Options& options) {
-  const mini::SafetensorsFile content = mini::load_safetensors(options.tensors);
-  const at::Tensor q = load_heads(options.tensors, content, "q");
-  const at::Tensor k = load_heads(options.tensors, content, "k");
-  TORCH_CHECK(q.sizes() == k.sizes() && q.scalar_type() == k.scalar_type(), "'", options.tensors,
-              "': expected q and k of one shape and dtype, got q ", content.tensors["q"].sizes(),
-              ' ', content.tensors["q"].scalar_type(), " and k ", content.tensors["k"].sizes(), ' ',
-              content.tensors["k"].scalar_type());
-  Inspection inspection{.layers = q.size(0),
-                        .heads = q.size(1),
-                        .tokens = q.size(2),
-                        .head_size = q.size(3),
-                        .causal = options.causal};
-  for (int64_t layer = 0; layer < inspection.layers; ++layer) {
-    inspection.add_layer(layer, q[layer], k[layer]);
-  }
-  return inspection;
+  return mini::inspect_model(trained, prompt_tokens(options, trained.tokenizer));
 }
 
 std::string described(const Inspection& inspection) {
@@ -359,8 +266,7 @@ int main(int argc, char** argv) {
       throw mini::UsageError("--model: expected --prompt, --prompt-file or --prompt-tokens");
     }
     const torch::NoGradGuard no_grad;
-    const Inspection inspection =
-        options.tensors.empty() ? inspect_model(options) : inspect_tensors(options);
+    const Inspection inspection = inspect(options);
     return mini::Report{.text = to_text(inspection),
                         .json = to_json(inspection),
                         .table = to_table(inspection),
