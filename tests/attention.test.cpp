@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "attention_support.h"
+#include "threads.h"
 
 using namespace mini;
 using namespace mini::test;
@@ -634,14 +635,12 @@ TEST_CASE("attention is no further from float64 than LibTorch's own", "[attentio
 }
 
 TEST_CASE("attention leaves the number of threads as it is", "[attention]") {
-  const int before = at::get_num_threads();
-  at::set_num_threads(before + 1);
+  const Threads three(3);
   const Inputs in = random_inputs({4, 4}, 64, 64, 32, 32).requires_grad();
   for (const Path& path : paths()) {
     path.output(in, {}).sum().backward();
-    CHECK(at::get_num_threads() == before + 1);
+    CHECK(at::get_num_threads() == 3);
   }
-  at::set_num_threads(before);
 }
 
 TEST_CASE("attention on the meta device gives shapes", "[attention]") {

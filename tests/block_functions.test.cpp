@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "../src/block_functions.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,10 +10,12 @@
 #include "kernels/targets.h"
 #include "mini/attention.h"
 #include "support.h"
+#include "threads.h"
 
 using mini::test::AllClose;
 using mini::test::Equals;
 using mini::test::for_each_target;
+using mini::test::Threads;
 
 namespace {
 
@@ -274,12 +274,11 @@ TEST_CASE("other dtypes and approximations are LibTorch's", "[block_functions]")
 
 TEST_CASE("GELU's and layer norm's bits do not depend on the number of threads",
           "[block_functions]") {
-  const int threads = at::get_num_threads();
   const Variables in = norm_inputs({700, 65}, true);
   for (const Function& f : {Function(gelu), Function(norm)}) {
     Variables expected;
     for (const int count : {1, 2, 3, 4}) {
-      at::set_num_threads(count);
+      const Threads threads(count);
       const Variables leaves = to(at::kFloat, in);
       const Variables results =
           torch::autograd::grad({f(leaves)}, leaves, {in[0]}, {}, false, /*allow_unused=*/true);
@@ -289,5 +288,4 @@ TEST_CASE("GELU's and layer norm's bits do not depend on the number of threads",
       }
     }
   }
-  at::set_num_threads(threads);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "mini/data_parallel.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
@@ -14,12 +13,14 @@
 #include "error_of.h"
 #include "mini/gpt.h"
 #include "support.h"
+#include "threads.h"
 
 using mini::data_parallel_backward;
 using mini::test::AllClose;
 using mini::test::ContainsSubstring;
 using mini::test::Equals;
 using mini::test::error_of;
+using mini::test::Threads;
 
 namespace {
 
@@ -69,13 +70,6 @@ std::vector<Seen> parts_of(int64_t batch_size, std::optional<int64_t> parts,
   return seen;
 }
 
-/// Other tests find the number of threads as it was.
-struct ThreadsAre {
-  explicit ThreadsAre(int threads) { at::set_num_threads(threads); }
-  ~ThreadsAre() { at::set_num_threads(before); }
-  int before = at::get_num_threads();
-};
-
 }  // namespace
 
 TEST_CASE("data_parallel_backward gives the loss and the gradients of the whole batch") {
@@ -95,11 +89,11 @@ TEST_CASE("data_parallel_backward gives the loss and the gradients of the whole 
 }
 
 TEST_CASE("The bits of data_parallel_backward depend on the parts and not on the threads") {
-  const ThreadsAre one(1);
+  const Threads one(1);
   GPTBatch expected;
   expected.backward(3);
   for (int turn = 0; turn < 20; ++turn) {
-    at::set_num_threads(2 + turn % 3);
+    const Threads several(2 + turn % 3);
     GPTBatch actual;
     actual.backward(3);
     const auto parameters = actual.model->parameters();
@@ -110,7 +104,7 @@ TEST_CASE("The bits of data_parallel_backward depend on the parts and not on the
 }
 
 TEST_CASE("data_parallel_backward gives each thread a part, in which it is alone") {
-  const ThreadsAre three(3);
+  const Threads three(3);
   const auto parts = parts_of(8, std::nullopt);
   REQUIRE(parts.size() == 3);
   CHECK((parts[0].begin == 0 && parts[0].end == 2));
@@ -132,7 +126,7 @@ TEST_CASE("data_parallel_backward gives each thread a part, in which it is alone
 }
 
 TEST_CASE("data_parallel_backward leaves a batch whole where parts would take much memory") {
-  const ThreadsAre two(2);
+  const Threads two(2);
   constexpr int64_t kMiB = (1 << 20) / 2;  // elements of a half type
   const auto weight = [](int64_t elements) {
     return at::empty({elements}, at::kBFloat16).requires_grad_(true);
@@ -153,7 +147,7 @@ TEST_CASE("data_parallel_backward leaves a batch whole where parts would take mu
 }
 
 TEST_CASE("data_parallel_backward takes grad mode and autocast to its threads") {
-  const ThreadsAre two(2);
+  const Threads two(2);
   const at::Tensor weight = torch::ones({4, 4}).requires_grad_(true);
   std::vector<at::ScalarType> dtypes(2);
   at::autocast::set_autocast_enabled(at::kCPU, true);
@@ -197,7 +191,7 @@ TEST_CASE("Gradients that share memory within a part are added apart") {
 }
 
 TEST_CASE("An error in one part comes out of data_parallel_backward, and no gradient changes") {
-  const ThreadsAre two(2);
+  const Threads two(2);
   const at::Tensor weight = torch::ones({2}).requires_grad_(true);
   for (const int64_t bad : {0, 1}) {
     INFO("part " << bad);

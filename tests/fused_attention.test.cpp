@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "attention_support.h"
+#include "threads.h"
 
 using namespace mini;
 using namespace mini::test;
@@ -50,15 +51,6 @@ class CountingAllocator : public c10::Allocator {
 
  private:
   c10::Allocator* before_;
-};
-
-class Threads {
- public:
-  explicit Threads(int n) : before_(at::get_num_threads()) { at::set_num_threads(n); }
-  ~Threads() { at::set_num_threads(before_); }
-
- private:
-  int before_;
 };
 
 struct Shape {

@@ -9,6 +9,7 @@
 
 #include "attention_support.h"
 #include "module_support.h"
+#include "threads.h"
 
 using namespace mini;
 using namespace mini::test;
@@ -118,10 +119,8 @@ TEST_CASE("a seeded head has the same weights whenever it is built", "[head]") {
     }
   }
   SECTION("the number of threads does not matter") {
-    const int before = at::get_num_threads();
-    at::set_num_threads(3);
+    const Threads three(3);
     const Head threaded(HeadOptions(128, 32).seed(42));
-    at::set_num_threads(before);
     CHECK_THAT(threaded->query->weight, Equals(first->query->weight));
   }
 }
