@@ -177,6 +177,8 @@ TEST_CASE("data_parallel_backward touches the given parameters that need gradien
     CHECK_FALSE(b.grad().defined());
     CHECK_FALSE(unreached.grad().defined());
     CHECK_FALSE(frozen.grad().defined());
+    data_parallel_backward({unreached}, 2, loss, parts);
+    CHECK_FALSE(unreached.grad().defined());
   }
 }
 

@@ -33,9 +33,9 @@ namespace mini {
 /// nothing that they share. LibTorch's operations take one thread in there, but all of them where
 /// there is one part; grad mode, autocast and the like are as at the call.
 ///
-/// The parts' gradients are added in order, so the bits depend on how many there are, and not on
-/// the threads. Not so where the parts draw from one generator, as dropout does: the draws fall as
-/// the threads come. One part keeps them in order.
+/// The gradients of several parts are added in order, so their bits depend on how many there are
+/// and not on the threads. Not so where parts draw from one generator, as dropout does: the draws
+/// fall as the threads come. One part keeps them in order.
 ///
 /// Parameters that the loss does not reach, or that need no gradient, are left as they are; of
 /// other leaves no gradient is kept. A part holds gradients of its own until all are done: by
