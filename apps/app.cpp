@@ -168,6 +168,9 @@ CLI::Validator whole_number() {
   return expects_integer("a whole number from 0 to 2^31 - 1", 0, (uint64_t{1} << 31) - 1);
 }
 
+// Far more, and the stack of OpenMP's team overflows.
+CLI::Validator thread_count() { return expects_integer("a whole number from 1 to 1024", 1, 1024); }
+
 CLI::Validator seed_number() {
   return expects_integer("a whole number from 0 to 2^32 - 1", 0, (uint64_t{1} << 32) - 1);
 }

@@ -52,6 +52,7 @@ class UsageError : public std::runtime_error {
 /// `transform`, and have it read as decimal; LibTorch's generators use 32 bits of a seed.
 CLI::Validator positive_integer();
 CLI::Validator whole_number();
+CLI::Validator thread_count();
 CLI::Validator seed_number();
 CLI::Validator file_name();
 CLI::Validator finite_number();

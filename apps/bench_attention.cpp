@@ -324,7 +324,7 @@ int main(int argc, char** argv) {
       "The fused attention beside LibTorch's and beside the formula, verified and timed.");
   app.add_option("--filter", options.filter, "Only shapes whose name holds this text");
   mini::add_list(app, "--threads", options.threads, "Numbers of threads, separated by commas (1,2)",
-                 mini::positive_integer());
+                 mini::thread_count());
   app.add_option("--target", options.target, "Instruction set, such as AVX2 (the best)");
   app.add_option("--seconds", options.seconds, "Time for each pair of peers (0.5)")
       ->check(mini::finite_number());

@@ -271,7 +271,7 @@ int main(int argc, char** argv) {
       ->type_name("PATH");
   app.add_option("--filter", options.filter, "Only modes whose name holds this text");
   mini::add_list(app, "--threads", options.threads, "Numbers of threads, separated by commas (1,2)",
-                 mini::positive_integer());
+                 mini::thread_count());
   app.add_option("--turns", options.turns, "Turns of each side (21)")
       ->transform(mini::positive_integer());
   app.add_flag("--default-malloc", options.default_malloc, "Leave our allocator as it comes");

@@ -86,7 +86,8 @@ void add_run_options(CLI::App& app, RunConfig& config) {
       ->check(number_from_zero());
   whole("--accumulate", config.accumulate, "Batches in an update (1)");
   whole("--eval-every", config.eval_every, "Steps between evaluations and checkpoints (250)");
-  whole("--threads", config.threads, "Processor threads (LibTorch's choice)");
+  app.add_option("--threads", config.threads, "Processor threads (LibTorch's choice)")
+      ->transform(thread_count());
   app.add_option("--seed", config.seed, "Seed of weights, windows and dropout (1337)")
       ->transform(seed_number());
 }

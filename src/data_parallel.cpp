@@ -3,14 +3,49 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
 #include <unordered_set>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+// MKL's own, for the calling thread; gives the number before. Null where LibTorch is without MKL.
+extern "C" __attribute__((weak)) int MKL_Set_Num_Threads_Local(int threads);
 
 namespace mini {
 namespace {
+
+// LibTorch's operations take one thread, those of this thread alone; at::set_num_threads would set
+// it for threads to come, too. Inside a parallel region they do so anyway, but MKL still cuts its
+// products into pieces for several threads, and copies each.
+class OneThread {
+ public:
+  OneThread() {
+    set_openmp(1);
+    if (MKL_Set_Num_Threads_Local != nullptr) mkl_threads_ = MKL_Set_Num_Threads_Local(1);
+  }
+  ~OneThread() {
+    if (MKL_Set_Num_Threads_Local != nullptr) MKL_Set_Num_Threads_Local(mkl_threads_);
+    set_openmp(threads_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  static void set_openmp([[maybe_unused]] int threads) {
+#ifdef _OPENMP
+    omp_set_num_threads(threads);
+#endif
+  }
+
+  int threads_ = at::get_num_threads();  // the first call of a thread sets these numbers up
+  int mkl_threads_ = 0;
+};
 
 // What one part adds to the loss, and to the gradient of each parameter: undefined where it does
 // not reach one.
@@ -19,18 +54,27 @@ struct Part {
   std::vector<at::Tensor> gradients;
 };
 
-// LibTorch's operations take one thread. Inside a parallel region they do so anyway, but MKL then
-// still cuts its products into pieces for all threads, and copies each.
-class OneThread {
- public:
-  OneThread() { at::set_num_threads(1); }
-  ~OneThread() { at::set_num_threads(threads_); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
+Part run(const std::vector<at::Tensor>& parameters, const at::Tensor& loss) {
+  TORCH_CHECK(loss.numel() == 1 && loss.requires_grad(),
+              "data_parallel_backward: expected a loss of one number that needs a gradient, got "
+              "shape ",
+              loss.sizes(), loss.requires_grad() ? "" : " without gradient");
+  return {.loss = loss.detach().view(at::IntArrayRef()),
+          .gradients = torch::autograd::grad({loss}, parameters, {}, std::nullopt,
+                                             /*create_graph=*/false, /*allow_unused=*/true)};
+}
 
- private:
-  int threads_ = at::get_num_threads();
-};
+// As `backward` does at its end, but without its hooks, which have run.
+void add_gradients(const std::vector<at::Tensor>& parameters, const Part& part) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!part.gradients[i].defined()) continue;
+    at::Tensor& sum = parameters[i].mutable_grad();
+    torch::autograd::AccumulateGrad::accumulateGrad(
+        parameters[i], sum, part.gradients[i], /*num_expected_refs=*/1,
+        [&](at::Tensor&& replaced) { sum = std::move(replaced); });
+  }
+}
 
 std::vector<at::Tensor> trained(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> result;
@@ -45,34 +89,15 @@ std::vector<at::Tensor> trained(const std::vector<at::Tensor>& parameters) {
   return result;
 }
 
-int64_t default_parts(const std::vector<at::Tensor>& parameters) {
+int64_t default_parts(const std::vector<at::Tensor>& parameters, int64_t batch_size) {
   constexpr size_t kMostBytes = size_t{1} << 29;
-  const auto threads = static_cast<size_t>(at::get_num_threads());
+  const int64_t parts = std::min<int64_t>(at::get_num_threads(), batch_size);
   size_t bytes = 0;
-  bool on_cpu = true;
   for (const at::Tensor& parameter : parameters) {
+    if (!parameter.is_cpu()) return 1;
     bytes += parameter.nbytes();
-    on_cpu = on_cpu && parameter.is_cpu();
   }
-  return on_cpu && threads * bytes <= kMostBytes ? static_cast<int64_t>(threads) : 1;
-}
-
-at::Tensor checked(const at::Tensor& loss) {
-  TORCH_CHECK(loss.numel() == 1 && loss.requires_grad(),
-              "data_parallel_backward: expected a loss of one number that needs a gradient, got "
-              "shape ",
-              loss.sizes(), loss.requires_grad() ? "" : " without gradient");
-  return loss;
-}
-
-void add_gradients(const std::vector<at::Tensor>& parameters, const Part& part) {
-  std::vector<at::Tensor> reached, gradients;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    if (!part.gradients[i].defined()) continue;
-    reached.push_back(parameters[i]);
-    gradients.push_back(part.gradients[i]);
-  }
-  torch::autograd::backward(reached, gradients);
+  return static_cast<size_t>(parts) * bytes <= kMostBytes ? parts : 1;
 }
 
 }  // namespace
@@ -84,30 +109,27 @@ at::Tensor data_parallel_backward(const std::vector<at::Tensor>& parameters, int
               "data_parallel_backward: expected batch_size and parts above 0, got batch_size ",
               batch_size, " and parts ", parts.value_or(1));
   const std::vector<at::Tensor> inputs = trained(parameters);
-  const int64_t count = std::min(parts.value_or(default_parts(inputs)), batch_size);
+  const int64_t count = std::min(parts ? *parts : default_parts(inputs, batch_size), batch_size);
+  std::vector<Part> done(static_cast<size_t>(count));
   if (count == 1) {
-    const at::Tensor whole = checked(loss(0, batch_size));
-    torch::autograd::backward({whole}, {}, std::nullopt, /*create_graph=*/false, inputs);
-    return whole.detach();
+    done[0] = run(inputs, loss(0, batch_size));
+  } else {
+    const auto start_of = [&](int64_t part) {
+      return batch_size / count * part + std::min(batch_size % count, part);
+    };
+    const at::ThreadLocalState state;
+    at::parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
+      const at::ThreadLocalStateGuard as_at_the_call(state);
+      const OneThread one_thread;
+      for (int64_t part = first; part < last; ++part) {
+        done[static_cast<size_t>(part)] = run(inputs, loss(start_of(part), start_of(part + 1)));
+      }
+    });
   }
 
-  std::vector<Part> done(static_cast<size_t>(count));
-  const at::ThreadLocalState state;
-  at::parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
-    const at::ThreadLocalStateGuard as_at_the_call(state);
-    const OneThread one_thread;
-    for (int64_t i = first; i < last; ++i) {
-      Part& part = done[static_cast<size_t>(i)];
-      part.loss = checked(loss(batch_size * i / count, batch_size * (i + 1) / count));
-      part.gradients = torch::autograd::grad({part.loss}, inputs, {}, std::nullopt,
-                                             /*create_graph=*/false, /*allow_unused=*/true);
-      part.loss = part.loss.detach();
-    }
-  });
-
-  at::Tensor sum = done.front().loss;
+  at::Tensor sum = done[0].loss;
   for (const Part& part : done) {
-    if (&part != &done.front()) sum = at::add(sum, part.loss);
+    if (&part != &done[0]) sum = at::add(sum, part.loss);
     add_gradients(inputs, part);
   }
   return sum;

@@ -4,6 +4,7 @@
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -32,7 +33,7 @@ struct GPTBatch {
 
   at::Tensor loss(int64_t begin, int64_t end) {
     const at::Tensor part = model->loss(idx.slice(0, begin, end), targets.slice(0, begin, end));
-    return part * (static_cast<double>(end - begin) / 5);
+    return part.view({1}) * (static_cast<double>(end - begin) / 5);
   }
   at::Tensor backward(std::optional<int64_t> parts = std::nullopt) {
     return data_parallel_backward(
@@ -80,8 +81,9 @@ TEST_CASE("data_parallel_backward gives the loss and the gradients of the whole 
     INFO(parts << " parts");
     GPTBatch in_parts;
     const at::Tensor sum = in_parts.backward(parts);
-    CHECK_THAT(sum, AllClose(loss, 1e-6, 0));
+    CHECK_THAT(sum, AllClose(loss[0], 1e-6, 0));
     CHECK_FALSE(sum.requires_grad());
+    CHECK(sum.dim() == 0);
     in_parts.check_gradients(whole.model);
     in_parts.backward(parts);  // added, as backward() does
     in_parts.check_gradients(whole.model, 2.0);
@@ -107,17 +109,14 @@ TEST_CASE("data_parallel_backward gives each thread a part, in which it is alone
   const Threads three(3);
   const auto parts = parts_of(8, std::nullopt);
   REQUIRE(parts.size() == 3);
-  CHECK((parts[0].begin == 0 && parts[0].end == 2));
-  CHECK((parts[1].begin == 2 && parts[1].end == 5));
-  CHECK((parts[2].begin == 5 && parts[2].end == 8));
+  CHECK((parts[0].begin == 0 && parts[0].end == 3));
+  CHECK((parts[1].begin == 3 && parts[1].end == 6));
+  CHECK((parts[2].begin == 6 && parts[2].end == 8));
   CHECK(parts[0].thread != parts[1].thread);
   CHECK(parts[1].thread != parts[2].thread);
   CHECK(parts[2].thread != parts[0].thread);
   for (const Seen& part : parts) CHECK(part.threads == 1);
   CHECK(at::get_num_threads() == 3);
-  int of_new_threads = 0;
-  std::thread([&] { of_new_threads = at::get_num_threads(); }).join();
-  CHECK(of_new_threads == 3);
 
   CHECK(parts_of(2, std::nullopt).size() == 2);  // no part without a sequence
   const auto one = parts_of(8, 1);
@@ -125,25 +124,40 @@ TEST_CASE("data_parallel_backward gives each thread a part, in which it is alone
   CHECK((one[0].begin == 0 && one[0].end == 8 && one[0].threads == 3));
 }
 
-TEST_CASE("data_parallel_backward leaves a batch whole where parts would take much memory") {
-  const Threads two(2);
-  constexpr int64_t kMiB = (1 << 20) / 2;  // elements of a half type
-  const auto weight = [](int64_t elements) {
-    return at::empty({elements}, at::kBFloat16).requires_grad_(true);
+TEST_CASE("data_parallel_backward leaves other threads their number of threads") {
+  const Threads five(5);
+  const at::Tensor weight = torch::ones({2}).requires_grad_(true);
+  const auto of_a_new_thread = [] {
+    int number = 0;
+    std::thread([&] { number = at::get_num_threads(); }).join();
+    return number;
   };
-  const auto parts = [&](const at::Tensor& large) {
-    int64_t count = 0;
+  int meanwhile = 0;
+  data_parallel_backward({weight}, 5, [&](int64_t begin, int64_t) {
+    if (begin == 0) meanwhile = of_a_new_thread();
+    return weight.sum();
+  });
+  CHECK(meanwhile == 5);
+  CHECK(of_a_new_thread() == 5);
+}
+
+TEST_CASE("data_parallel_backward leaves a batch whole where parts would take much memory") {
+  const Threads four(4);
+  const auto parts = [](int64_t batch_size, int64_t mebibytes) {
     const at::Tensor small = torch::ones({}).requires_grad_(true);
-    std::mutex mutex;
-    data_parallel_backward({small, large}, 4, [&](int64_t, int64_t) {
-      const std::lock_guard lock(mutex);
+    const at::Tensor large =
+        at::empty({(mebibytes << 20) / 2}, at::kBFloat16).requires_grad_(true);  // never touched
+    std::atomic<int> count = 0;
+    data_parallel_backward({small, large}, batch_size, [&](int64_t, int64_t) {
       ++count;
       return small * 1.0;
     });
-    return count;
+    return count.load();
   };
-  CHECK(parts(weight(255 * kMiB)) == 2);
-  CHECK(parts(weight(257 * kMiB)) == 1);
+  CHECK(parts(4, 127) == 4);
+  CHECK(parts(4, 129) == 1);
+  CHECK(parts(2, 129) == 2);
+  CHECK(parts(2, 257) == 1);
 }
 
 TEST_CASE("data_parallel_backward takes grad mode and autocast to its threads") {
@@ -190,6 +204,29 @@ TEST_CASE("Gradients that share memory within a part are added apart") {
   data_parallel_backward({a}, 2, loss, 2);
   CHECK_THAT(a.grad(), Equals(torch::full({2}, 4.0)));
   CHECK_THAT(b.grad(), Equals(torch::full({2}, 2.0)));
+}
+
+TEST_CASE("Hooks on a parameter run once for each part, and may throw") {
+  const at::Tensor a = torch::ones({3}).requires_grad_(true);
+  const at::Tensor b = torch::ones({3}).requires_grad_(true);
+  bool fails = false;
+  a.register_hook([&](const at::Tensor& gradient) {
+    if (fails) throw std::runtime_error("this hook fails");
+    return gradient * 0.5;
+  });
+  for (const int64_t parts : {1, 2}) {
+    INFO(parts << " parts");
+    a.mutable_grad() = b.mutable_grad() = at::Tensor();
+    const auto loss = [&](int64_t begin, int64_t end) {
+      return (b.sum() + a.exp().log().sum()) * static_cast<double>(end - begin);
+    };
+    fails = false;
+    data_parallel_backward({a, b}, 2, loss, parts);
+    CHECK_THAT(a.grad(), AllClose(torch::full({3}, 1.0), 1e-6, 0));
+    fails = true;
+    CHECK_THROWS_WITH(data_parallel_backward({a, b}, 2, loss, parts), "this hook fails");
+    CHECK_THAT(b.grad(), Equals(torch::full({3}, 2.0)));
+  }
 }
 
 TEST_CASE("An error in one part comes out of data_parallel_backward, and no gradient changes") {

@@ -28,10 +28,12 @@ namespace mini {
 ///     mini::data_parallel_backward(model->parameters(), x.size(0), loss);
 ///     optimizer.step();
 ///
-/// `loss(begin, end)` is what the sequences [begin, end) of the batch_size add to the loss, a
-/// scalar. It is called for several parts at a time, each on a thread of its own, and may change
-/// nothing that they share. LibTorch's operations take one thread in there, but all of them where
-/// there is one part; grad mode, autocast and the like are as at the call.
+/// `loss(begin, end)` is what the sequences [begin, end) of the batch_size add to the loss: one
+/// number. It is called for several parts at a time, each on a thread of its own; it may change
+/// nothing that they share, and builds its graph from the parameters on, since each part goes back
+/// through the whole of its own. LibTorch's operations take one thread in there, but all of them
+/// where there is one part; grad mode, autocast and the like are as at the call. Hooks on a
+/// parameter run on each part's gradient.
 ///
 /// The gradients of several parts are added in order, so their bits depend on how many there are
 /// and not on the threads. Not so where parts draw from one generator, as dropout does: the draws
@@ -41,8 +43,9 @@ namespace mini {
 /// other leaves no gradient is kept. A part holds gradients of its own until all are done: by
 /// default the batch stays whole where they would take more than 512 MiB together, and off the CPU.
 ///
-/// Throws what `loss` throws, and c10::Error if batch_size or parts is below 1, if no parameter
-/// needs a gradient, or for a loss that is no scalar. Gradients are unchanged then.
+/// Throws what `loss` and hooks throw, and c10::Error if batch_size or parts is below 1, if no
+/// parameter needs a gradient, or for a loss that is not one number or needs none. Gradients are
+/// unchanged then.
 MINI_API at::Tensor data_parallel_backward(
     const std::vector<at::Tensor>& parameters, int64_t batch_size,
     const std::function<at::Tensor(int64_t begin, int64_t end)>& loss,

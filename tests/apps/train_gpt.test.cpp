@@ -688,6 +688,7 @@ TEST_CASE("train_gpt explains wrong usage in one line", "[app][train_gpt]") {
       {data + "--steps 5 --warmup-steps 6", "--warmup-steps 6 are more than --steps 5"},
       {data + "--learning-rate 0.1 --min-learning-rate 0.2",
        "--min-learning-rate 0.2 is above --learning-rate 0.1"},
+      {data + "--threads 1025", "--threads: expected a whole number from 1 to 1024, got '1025'"},
       {data + "extra", "extra"},
   };
   for (const auto& [options, fragment] : wrong) {
