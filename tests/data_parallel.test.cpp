@@ -13,6 +13,7 @@
 
 #include "error_of.h"
 #include "mini/gpt.h"
+#include "parallel_region.h"
 #include "support.h"
 #include "threads.h"
 
@@ -141,6 +142,31 @@ TEST_CASE("data_parallel_backward leaves other threads their number of threads")
   CHECK(of_a_new_thread() == 5);
 }
 
+TEST_CASE("data_parallel_backward may be called inside a parallel region and by itself") {
+  const Threads three(3);
+  std::atomic<int> right = 0;
+  in_parallel_region(3, [&](int64_t) {
+    const at::AutoGradMode grad(true);
+    const at::Tensor outer = torch::ones({2}).requires_grad_(true);
+    const at::Tensor inner = torch::ones({2}).requires_grad_(true);
+    const int threads = at::get_num_threads();
+    data_parallel_backward(
+        {outer}, 4,
+        [&](int64_t, int64_t) {
+          data_parallel_backward(
+              {inner}, 2, [&](int64_t, int64_t) { return inner.sum(); }, 2);
+          return outer.sum();
+        },
+        2);
+    const bool as_before = at::in_parallel_region() && at::get_num_threads() == threads;
+    if (as_before && at::equal(outer.grad(), torch::full({2}, 2.0)) &&
+        at::equal(inner.grad(), torch::full({2}, 4.0))) {
+      ++right;
+    }
+  });
+  CHECK(right == 3);
+}
+
 TEST_CASE("data_parallel_backward leaves a batch whole where parts would take much memory") {
   const Threads four(4);
   const auto parts = [](int64_t batch_size, int64_t mebibytes) {
@@ -199,7 +225,7 @@ TEST_CASE("data_parallel_backward touches the given parameters that need gradien
 TEST_CASE("Gradients that share memory within a part are added apart") {
   const at::Tensor a = torch::zeros({2}).requires_grad_(true);
   const at::Tensor b = torch::zeros({2}).requires_grad_(true);
-  const auto loss = [&](int64_t, int64_t) { return (a + b).sum(); };
+  const auto loss = [&](int64_t, int64_t) { return ((a + b) * torch::ones({2})).sum(); };
   data_parallel_backward({a, b}, 2, loss, 2);
   data_parallel_backward({a}, 2, loss, 2);
   CHECK_THAT(a.grad(), Equals(torch::full({2}, 4.0)));

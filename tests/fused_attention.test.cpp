@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "attention_support.h"
+#include "parallel_region.h"
 #include "threads.h"
 
 using namespace mini;
@@ -277,10 +278,14 @@ TEST_CASE("attention may be called inside a parallel region and from several thr
       ++wrong;
     }
   };
-  at::parallel_for(0, 8, 1, [&](int64_t begin, int64_t end) {
+  const Threads two(2);
+  std::atomic<int> in_a_region = 0;
+  in_parallel_region(8, [&](int64_t) {
     const at::NoGradGuard no_grad;
-    for (int64_t i = begin; i < end; ++i) call();
+    in_a_region += at::in_parallel_region() ? 1 : 0;
+    call();
   });
+  CHECK(in_a_region == 8);
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
