@@ -73,7 +73,7 @@ at::Tensor prompt_tokens(const Options& options, const mini::Tokenizer& tokenize
     return mini::encode_prompt(tokenizer, options.prompt);
   }
   if (!options.prompt_tokens.empty()) {
-    return torch::tensor(options.prompt_tokens).unsqueeze(0);
+    return mini::prompt_of_tokens(tokenizer, options.prompt_tokens);
   }
   // A line begins, where the vocabulary has lines.
   try {
@@ -93,7 +93,7 @@ void generate_text(Options options) {
       options.full_context == "exact" ? mini::FullContext::kExact : mini::FullContext::kKeepHalf;
 
   CharacterStream stream;
-  const std::string beginning = trained.tokenizer.decode(prompt);  // also checks the ids
+  const std::string beginning = trained.tokenizer.decode(prompt);
   std::string_view separator;
   if (options.prompt_given || !options.prompt_tokens.empty()) {
     stream.write(beginning);

@@ -35,7 +35,7 @@ at::Tensor prompt_tokens(const Options& options, const mini::Tokenizer& tokenize
     return tokenizer.encode(mini::TextFile(options.prompt_file).bytes()).unsqueeze(0);
   }
   if (!options.prompt_tokens.empty()) {
-    return torch::tensor(options.prompt_tokens).unsqueeze(0);
+    return mini::prompt_of_tokens(tokenizer, options.prompt_tokens);
   }
   return mini::encode_prompt(tokenizer, options.prompt);
 }

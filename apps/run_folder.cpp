@@ -66,7 +66,13 @@ Json to_json(const RunConfig& config) {
   return json;
 }
 
-RunConfig read_config(const fs::path& run) { return read_json(run / kConfigFile, from_json); }
+RunConfig read_config(const fs::path& run) {
+  if (!fs::exists(run / kConfigFile)) {
+    throw std::runtime_error(fmt::format("'{}' is not the folder of a training run: it has no {}",
+                                         run.string(), kConfigFile));
+  }
+  return read_json(run / kConfigFile, from_json);
+}
 
 GPT make_gpt(const RunConfig& config, int64_t vocab_size) {
   return GPT(GPTOptions(vocab_size)
@@ -113,6 +119,16 @@ at::Tensor encode_prompt(const Tokenizer& tokenizer, const std::string& prompt) 
   } catch (const c10::Error& error) {
     throw std::runtime_error(fmt::format("--prompt: {}", error.what_without_backtrace()));
   }
+}
+
+at::Tensor prompt_of_tokens(const Tokenizer& tokenizer, const std::vector<int64_t>& ids) {
+  const at::Tensor prompt = torch::tensor(ids).unsqueeze(0);
+  try {
+    tokenizer.decode(prompt);  // looks at each
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(fmt::format("--prompt-tokens: {}", error.what_without_backtrace()));
+  }
+  return prompt;
 }
 
 }  // namespace mini

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "json_file.h"
 #include "mini/gpt.h"
@@ -99,5 +100,8 @@ TrainedModel load_trained_model(const std::filesystem::path& path);
 /// The tokens of the text that came as --prompt, (1, T). Throws std::runtime_error for an empty one
 /// and for what the vocabulary does not have.
 at::Tensor encode_prompt(const Tokenizer& tokenizer, const std::string& prompt);
+/// The token ids that came as --prompt-tokens, (1, T). Throws std::runtime_error for those that the
+/// vocabulary does not have.
+at::Tensor prompt_of_tokens(const Tokenizer& tokenizer, const std::vector<int64_t>& ids);
 
 }  // namespace mini

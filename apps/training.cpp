@@ -144,6 +144,9 @@ void Training::load(const fs::path& path) {
 
 std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config,
                                     const std::optional<TrainedModel>& init) {
+  if (fs::exists(run) && !fs::is_directory(run)) {
+    throw std::runtime_error(fmt::format("expected a new folder, got '{}', a file", run.string()));
+  }
   if (fs::exists(run) && !fs::is_empty(run)) {
     const std::string hint =
         fs::exists(run / kConfigFile)

@@ -18,13 +18,14 @@
 namespace mini {
 
 /// Adds the gradients of a batch's loss to those of `parameters`, as `backward` does, and returns
-/// the loss, a scalar. The batch is cut into `parts` of consecutive sequences, one a thread by
-/// default.
+/// the loss, a scalar. The batch is cut into `parts` of consecutive sequences (or whatever a
+/// batch has rows of), one a thread by default.
 ///
 ///     const auto loss = [&](int64_t begin, int64_t end) {  // the share of these sequences
 ///       const double share = double(end - begin) / double(x.size(0));
 ///       return share * model->loss(x.slice(0, begin, end), targets.slice(0, begin, end));
 ///     };
+///     optimizer.zero_grad();
 ///     mini::data_parallel_backward(model->parameters(), x.size(0), loss);
 ///     optimizer.step();
 ///

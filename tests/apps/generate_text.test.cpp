@@ -185,7 +185,8 @@ TEST_CASE("generate_text explains what it cannot do", "[app][generate_text]") {
        "at byte 1"},
       {"--prompt ''", "--prompt: expected at least one character, got none"},
       {"--prompt $(printf 'a\\377')", "expected UTF-8, got a byte of no character at byte 1"},
-      {"--prompt-tokens 1,4", "expected token ids from 0 to 3, got 4"},
+      {"--prompt-tokens 1,4",
+       "--prompt-tokens: Tokenizer::decode: expected token ids from 0 to 3, got 4"},
       {"--prompt a >/dev/full", "cannot write to standard output: No space left"},
   };
   for (const auto& [options, fragment] : failures) {

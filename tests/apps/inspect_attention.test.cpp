@@ -284,7 +284,7 @@ TEST_CASE("inspect_attention explains bad input in one line", "[app][inspect_att
   explains(model + " --prompt ''", 1, "--prompt: expected at least one character, got none");
   explains(model + " --prompt-file /nowhere", 1, "/nowhere");
   explains(model + " --prompt xyz", 1, "x");
-  explains(model + " --prompt-tokens 99", 1, "99");
+  explains(model + " --prompt-tokens 99", 1, "--prompt-tokens: Tokenizer::decode: expected token");
   explains(
       model + " --prompt 'to be or not'", 1,
       "expected a prompt of at most 8 tokens, which is all that this model can read, got 12: a "

@@ -516,7 +516,7 @@ TEST_CASE("train_gpt resumes only as the run was configured", "[app][train_gpt]"
   }
   const Run none = run(folder.resume("none"));
   CHECK(none.status == 1);
-  CHECK_THAT(none.err, ContainsSubstring("none/config.json': No such file or directory"));
+  CHECK_THAT(none.err, ContainsSubstring("none' is not the folder of a training run"));
 }
 
 TEST_CASE("only one train_gpt works in a folder", "[app][train_gpt]") {
@@ -562,7 +562,13 @@ TEST_CASE("train_gpt refuses what it cannot train on", "[app][train_gpt]") {
   write_file(folder / "file", "x");
   const Run taken = run(folder.train("file"));
   CHECK(taken.status == 1);
-  CHECK_THAT(taken.err, ContainsSubstring("which is not empty\n"));
+  CHECK_THAT(taken.err, ContainsSubstring("expected a new folder, got '" +
+                                          (folder / "file").string() + "', a file\n"));
+  fs::create_directories(folder / "no_run/within");
+  CHECK_THAT(run(folder.train("no_run")).err, ContainsSubstring("which is not empty\n"));
+  CHECK_THAT(
+      run(folder.resume("no_run")).err,
+      ContainsSubstring("no_run' is not the folder of a training run: it has no config.json"));
   CHECK(read_file(folder / "file") == "x");
 }
 
