@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
