@@ -57,14 +57,14 @@ struct Seen {
   int threads;
 };
 
-std::vector<Seen> parts_of(int64_t batch_size, std::optional<int64_t> parts,
-                           const at::Tensor& weight = torch::ones({2}).requires_grad_(true)) {
+std::vector<Seen> parts_of(int64_t batch_size, std::optional<int64_t> parts) {
+  const at::Tensor weight = torch::ones({}).requires_grad_(true);
   std::mutex mutex;
   std::vector<Seen> seen;
   const auto loss = [&](int64_t begin, int64_t end) {
     const std::lock_guard lock(mutex);
     seen.push_back({begin, end, std::this_thread::get_id(), at::get_num_threads()});
-    return weight.flatten()[0] * static_cast<double>(end - begin);
+    return weight * static_cast<double>(end - begin);
   };
   data_parallel_backward({weight}, batch_size, loss, parts);
   std::sort(seen.begin(), seen.end(),
@@ -74,7 +74,8 @@ std::vector<Seen> parts_of(int64_t batch_size, std::optional<int64_t> parts,
 
 }  // namespace
 
-TEST_CASE("data_parallel_backward gives the loss and the gradients of the whole batch") {
+TEST_CASE("data_parallel_backward gives the loss and the gradients of the whole batch",
+          "[data_parallel]") {
   GPTBatch whole;
   const at::Tensor loss = whole.loss(0, 5);
   loss.backward();
@@ -91,7 +92,8 @@ TEST_CASE("data_parallel_backward gives the loss and the gradients of the whole 
   }
 }
 
-TEST_CASE("The bits of data_parallel_backward depend on the parts and not on the threads") {
+TEST_CASE("the bits of data_parallel_backward depend on the parts and not on the threads",
+          "[data_parallel]") {
   const Threads one(1);
   GPTBatch expected;
   expected.backward(3);
@@ -106,7 +108,8 @@ TEST_CASE("The bits of data_parallel_backward depend on the parts and not on the
   }
 }
 
-TEST_CASE("data_parallel_backward gives each thread a part, in which it is alone") {
+TEST_CASE("data_parallel_backward gives each thread a part, in which it is alone",
+          "[data_parallel]") {
   const Threads three(3);
   const auto parts = parts_of(8, std::nullopt);
   REQUIRE(parts.size() == 3);
@@ -125,7 +128,8 @@ TEST_CASE("data_parallel_backward gives each thread a part, in which it is alone
   CHECK((one[0].begin == 0 && one[0].end == 8 && one[0].threads == 3));
 }
 
-TEST_CASE("data_parallel_backward leaves other threads their number of threads") {
+TEST_CASE("data_parallel_backward leaves other threads their number of threads",
+          "[data_parallel]") {
   const Threads five(5);
   const at::Tensor weight = torch::ones({2}).requires_grad_(true);
   const auto of_a_new_thread = [] {
@@ -142,7 +146,8 @@ TEST_CASE("data_parallel_backward leaves other threads their number of threads")
   CHECK(of_a_new_thread() == 5);
 }
 
-TEST_CASE("data_parallel_backward may be called inside a parallel region and by itself") {
+TEST_CASE("data_parallel_backward may be called inside a parallel region and by itself",
+          "[data_parallel]") {
   const Threads three(3);
   std::atomic<int> right = 0;
   in_parallel_region(3, [&](int64_t) {
@@ -167,7 +172,8 @@ TEST_CASE("data_parallel_backward may be called inside a parallel region and by 
   CHECK(right == 3);
 }
 
-TEST_CASE("data_parallel_backward leaves a batch whole where parts would take much memory") {
+TEST_CASE("data_parallel_backward leaves a batch whole where parts would take much memory",
+          "[data_parallel]") {
   const Threads four(4);
   const auto parts = [](int64_t batch_size, int64_t mebibytes) {
     const at::Tensor small = torch::ones({}).requires_grad_(true);
@@ -186,7 +192,7 @@ TEST_CASE("data_parallel_backward leaves a batch whole where parts would take mu
   CHECK(parts(2, 257) == 1);
 }
 
-TEST_CASE("data_parallel_backward takes grad mode and autocast to its threads") {
+TEST_CASE("data_parallel_backward takes grad mode and autocast to its threads", "[data_parallel]") {
   const Threads two(2);
   const at::Tensor weight = torch::ones({4, 4}).requires_grad_(true);
   std::vector<at::ScalarType> dtypes(2);
@@ -199,9 +205,19 @@ TEST_CASE("data_parallel_backward takes grad mode and autocast to its threads") 
   at::autocast::set_autocast_enabled(at::kCPU, false);
   at::autocast::clear_cache();
   CHECK(dtypes == std::vector<at::ScalarType>{at::kBFloat16, at::kBFloat16});
+
+  const at::NoGradGuard no_grad;
+  std::vector<int> modes(2, -1);
+  data_parallel_backward({weight}, 2, [&](int64_t begin, int64_t) {
+    modes[static_cast<size_t>(begin)] = at::GradMode::is_enabled();
+    const at::AutoGradMode grad(true);
+    return weight.sum();
+  });
+  CHECK(modes == std::vector<int>{0, 0});
 }
 
-TEST_CASE("data_parallel_backward touches the given parameters that need gradients, each once") {
+TEST_CASE("data_parallel_backward touches the given parameters that need gradients, each once",
+          "[data_parallel]") {
   const at::Tensor a = torch::full({3}, 2.0).requires_grad_(true);
   const at::Tensor b = torch::full({3}, 5.0).requires_grad_(true);
   const at::Tensor unreached = torch::ones({3}).requires_grad_(true);
@@ -222,7 +238,7 @@ TEST_CASE("data_parallel_backward touches the given parameters that need gradien
   }
 }
 
-TEST_CASE("Gradients that share memory within a part are added apart") {
+TEST_CASE("gradients that share memory within a part are added apart", "[data_parallel]") {
   const at::Tensor a = torch::zeros({2}).requires_grad_(true);
   const at::Tensor b = torch::zeros({2}).requires_grad_(true);
   const auto loss = [&](int64_t, int64_t) { return ((a + b) * torch::ones({2})).sum(); };
@@ -232,7 +248,7 @@ TEST_CASE("Gradients that share memory within a part are added apart") {
   CHECK_THAT(b.grad(), Equals(torch::full({2}, 2.0)));
 }
 
-TEST_CASE("Hooks on a parameter run once for each part, and may throw") {
+TEST_CASE("hooks on a parameter run once for each part, and may throw", "[data_parallel]") {
   const at::Tensor a = torch::ones({3}).requires_grad_(true);
   const at::Tensor b = torch::ones({3}).requires_grad_(true);
   bool fails = false;
@@ -255,7 +271,8 @@ TEST_CASE("Hooks on a parameter run once for each part, and may throw") {
   }
 }
 
-TEST_CASE("An error in one part comes out of data_parallel_backward, and no gradient changes") {
+TEST_CASE("an error in one part comes out of data_parallel_backward, and no gradient changes",
+          "[data_parallel]") {
   const Threads two(2);
   const at::Tensor weight = torch::ones({2}).requires_grad_(true);
   for (const int64_t bad : {0, 1}) {
@@ -270,7 +287,7 @@ TEST_CASE("An error in one part comes out of data_parallel_backward, and no grad
   }
 }
 
-TEST_CASE("data_parallel_backward refuses what it cannot cut or derive") {
+TEST_CASE("data_parallel_backward refuses what it cannot cut or derive", "[data_parallel]") {
   const at::Tensor weight = torch::ones({2, 3}).requires_grad_(true);
   const auto sum = [&](int64_t, int64_t) { return weight.sum(); };
   const auto error = [&](std::vector<at::Tensor> parameters, int64_t batch_size, auto loss,
