@@ -18,7 +18,7 @@ endif()
 
 if(MINI_RUN_CLANG_TIDY)
   add_custom_target(tidy
-    COMMAND ${MINI_RUN_CLANG_TIDY} -quiet -p ${PROJECT_BINARY_DIR} "/(src|apps)/.*\\.cpp$"
+    COMMAND ${MINI_RUN_CLANG_TIDY} -quiet -p ${PROJECT_BINARY_DIR} "/(src|apps|bench)/.*\\.cpp$"
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
     VERBATIM USES_TERMINAL)
 endif()

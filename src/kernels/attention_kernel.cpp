@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Compiles the kernel once for each instruction set and picks the best at run time.
-#include "attention_kernel.h"
+#include "kernels/attention_kernel.h"
 
 // Each kernel file comes back once for every instruction set; the order is Highway's.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "attention_kernel.cpp"
+#define HWY_TARGET_INCLUDE "kernels/attention_kernel.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "backward-inl.h"
-#include "decode-inl.h"
-#include "exp-inl.h"
-#include "forward-inl.h"
-#include "peak-inl.h"
+#include "kernels/backward-inl.h"
+#include "kernels/decode-inl.h"
+#include "kernels/exp-inl.h"
+#include "kernels/forward-inl.h"
+#include "kernels/peak-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Compiled once for each instruction set; the best one is picked at run time.
-#include "block_kernel.h"
+#include "kernels/block_kernel.h"
 
 #include <cmath>
 
 // This file comes back once for every instruction set; the order is Highway's.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "block_kernel.cpp"
+#define HWY_TARGET_INCLUDE "kernels/block_kernel.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "exp-inl.h"
-#include "tile-inl.h"
+#include "kernels/exp-inl.h"
+#include "kernels/tile-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

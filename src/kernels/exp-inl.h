@@ -16,7 +16,7 @@
 // clang-format on
 
 #include "hwy/highway.h"
-#include "tile-inl.h"
+#include "kernels/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {

@@ -28,14 +28,14 @@
 
 #include <algorithm>
 
-#include "exp-inl.h"
+#include "kernels/exp-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
-#include "mask-inl.h"
-#include "pack-inl.h"
-#include "score-inl.h"
-#include "scratch.h"
-#include "tile-inl.h"
+#include "kernels/mask-inl.h"
+#include "kernels/pack-inl.h"
+#include "kernels/score-inl.h"
+#include "kernels/scratch.h"
+#include "kernels/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {

@@ -14,8 +14,8 @@
 #include <limits>
 
 #include "hwy/highway.h"
-#include "pack-inl.h"
-#include "tile-inl.h"
+#include "kernels/pack-inl.h"
+#include "kernels/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {

@@ -14,7 +14,7 @@
 #include <limits>
 
 #include "hwy/highway.h"
-#include "tile-inl.h"
+#include "kernels/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {

@@ -19,9 +19,9 @@
 #include <algorithm>
 
 #include "hwy/highway.h"
-#include "mask-inl.h"
-#include "pack-inl.h"
-#include "tile-inl.h"
+#include "kernels/mask-inl.h"
+#include "kernels/pack-inl.h"
+#include "kernels/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {

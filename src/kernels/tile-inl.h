@@ -21,7 +21,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "attention_kernel.h"
+#include "kernels/attention_kernel.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

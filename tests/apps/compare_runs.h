@@ -10,10 +10,10 @@
 #include <string>
 #include <thread>
 
-#include "../support.h"
+#include "apps/program.h"
+#include "apps/tiny_run.h"
 #include "mini/safetensors.h"
-#include "program.h"
-#include "tiny_run.h"
+#include "support/support.h"
 
 namespace mini::test {
 

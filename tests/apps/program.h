@@ -11,8 +11,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "../files.h"
-#include "../terminal.h"
+#include "support/files.h"
+#include "support/terminal.h"
 
 namespace mini::test {
 

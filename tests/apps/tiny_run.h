@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "../support.h"
-#include "program.h"
+#include "apps/program.h"
+#include "support/support.h"
 
 namespace mini::test {
 

@@ -1,6 +1,6 @@
 // libFuzzer's target for the header parser: any bytes are refused or keep the reader's promises.
 // SPDX-License-Identifier: MIT
-#include "../../src/safetensors_header.h"
+#include "files/safetensors_header.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -7,8 +7,8 @@
 #include <limits>
 #include <random>
 
-#include "../attention_support.h"
-#include "targets.h"
+#include "support/attention_support.h"
+#include "support/targets.h"
 
 using namespace mini;
 using namespace mini::test;

@@ -10,8 +10,8 @@ function(require_quoted what text)
   endif()
 endfunction()
 
-file(READ "${SOURCE}/tests/package/train_head.cpp" program)
-require_quoted("tests/package/train_head.cpp" "${program}")
+file(READ "${SOURCE}/examples/train_head.cpp" program)
+require_quoted("examples/train_head.cpp" "${program}")
 
 execute_process(COMMAND "${COMPARE_WEIGHTS}" OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
 require_quoted("the output of compare_weights" "${output}")

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 
 HERE = pathlib.Path(__file__).parent
 README = HERE.parent.parent / "README.md"
+EXAMPLES = README.parent / "examples"
 
 
 def blocks(title):
@@ -37,7 +38,7 @@ class Readme(unittest.TestCase):
     def test_weights_go_to_cpp_and_back(self):
         (to_cpp, cpp, from_cpp, _) = blocks("Weights to and from Python")
         self.assertEqual([b[0] for b in (to_cpp, cpp, from_cpp)], ["python", "cpp", "python"])
-        self.assertEqual(cpp[1], (HERE / "move_weights.cpp").read_text())
+        self.assertEqual(cpp[1], (EXAMPLES / "move_weights.cpp").read_text())
 
         reader = {}
         exec(to_cpp[1], reader)
@@ -54,7 +55,7 @@ class Readme(unittest.TestCase):
 
     def test_a_gpt2_gives_the_same_tokens_in_cpp(self):
         to_cpp, tokens, cpp, cpp_tokens, app, from_cpp = blocks("From GPT-2 in Python to C++")
-        self.assertEqual(cpp[1], (HERE / "continue_gpt2.cpp").read_text())
+        self.assertEqual(cpp[1], (EXAMPLES / "continue_gpt2.cpp").read_text())
 
         reader = {}
         exec(to_cpp[1].replace("print(", "printed = ("), reader)
@@ -75,11 +76,11 @@ class Readme(unittest.TestCase):
 
     def test_one_training_step_with_the_operator(self):
         program, output = blocks("The operator in Python")[:2]
-        self.assertEqual(program[1], (HERE / "train_step.py").read_text())
+        self.assertEqual(program[1], (EXAMPLES / "train_step.py").read_text())
         command, quoted = output[1].split("\n", 1)
-        self.assertIn("python -W ignore tests/python/train_step.py build/release/lib", command)
+        self.assertIn("python -W ignore examples/train_step.py build/release/lib", command)
         printed = subprocess.check_output(
-            [sys.executable, HERE / "train_step.py", os.environ["MINI_LIBRARY"]], text=True
+            [sys.executable, EXAMPLES / "train_step.py", os.environ["MINI_LIBRARY"]], text=True
         )
         self.assertEqual(*(re.sub(r"[0-9.]+\n", "", text) for text in (printed, quoted)))
 

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT
+#include "common/app.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <optional>
+
+namespace mini::app {
+namespace {
+
+constexpr int kDone = 0;
+constexpr int kFailed = 1;
+constexpr int kWrongUsage = 2;
+
+// The whole text as a number, or nothing.
+template <typename Number>
+std::optional<Number> parse(const std::string& text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return std::nullopt;
+  }
+  return number;
+}
+
+std::string expected(const std::string& what, const std::string& text) {
+  return fmt::format("expected {}, got '{}'", what, text);
+}
+
+CLI::Validator expects(const std::string& what, std::function<bool(const std::string&)> holds) {
+  return {[what, holds = std::move(holds)](const std::string& text) {
+            return holds(text) ? "" : expected(what, text);
+          },
+          ""};
+}
+
+// Leaves the number in the one form that cannot be read as octal.
+CLI::Validator expects_integer(const std::string& what, uint64_t least, uint64_t most) {
+  return {[=](std::string& text) {
+            const std::optional<uint64_t> number = mini::parse<uint64_t>(text);
+            if (!number || *number < least || *number > most) {
+              return expected(what, text);
+            }
+            text = std::to_string(*number);
+            return std::string();
+          },
+          ""};
+}
+
+std::string name_of(Format format) {
+  constexpr const char* kNames[] = {"text", "json", "csv", "svg", "html"};
+  return kNames[static_cast<int>(format)];
+}
+
+// "text, json or csv"
+std::string choice_of(const std::vector<Format>& formats) {
+  std::string choice;
+  for (const Format format : formats) {
+    const bool last = format == formats.back();
+    choice += (choice.empty() ? "" : last ? " or " : ", ") + name_of(format);
+  }
+  return choice;
+}
+
+// "expected: a; b; c (and 2 more)" of a heading and lists below it.
+std::string on_one_line(const std::string& message) {
+  constexpr int kMostLines = 8;
+  std::istringstream lines(message);
+  std::string joined, line;
+  int count = 0;
+  while (std::getline(lines, line)) {
+    const size_t first = line.find_first_not_of(' ');
+    if (first == std::string::npos || ++count > kMostLines) continue;
+    joined += (joined.empty() ? "" : joined.ends_with(':') ? " " : "; ") + line.substr(first);
+  }
+  return count <= kMostLines ? joined : fmt::format("{} (and {} more)", joined, count - kMostLines);
+}
+
+// One line, whatever the message quotes.
+void print_error(const std::string& app, const std::string& message) {
+  std::string line = app + ": " + on_one_line(message);
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  std::fputs((line + '\n').c_str(), stderr);  // where that fails there is nobody left to tell
+}
+
+}  // namespace
+
+CommandLine::CommandLine(const std::string& name, const std::string& description)
+    : CLI::App(description, name) {}
+
+int CommandLine::run(int argc, char** argv, const std::function<void()>& body) {
+  try {
+    try {
+      parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      write_to_stdout(help());
+      return kDone;
+    }
+    body();
+    return kDone;
+  } catch (const CLI::ParseError& error) {
+    print_error(get_name(), fmt::format("{} (see --help)", error.what()));
+    return kWrongUsage;
+  } catch (const UsageError& error) {
+    print_error(get_name(), fmt::format("{} (see --help)", error.what()));
+    return kWrongUsage;
+  } catch (const c10::Error& error) {
+    print_error(get_name(), error.what_without_backtrace());
+    return kFailed;
+  } catch (const std::exception& error) {
+    print_error(get_name(), error.what());
+    return kFailed;
+  }
+}
+
+App::App(const std::string& name, const std::string& description,
+         const std::vector<Format>& pictures)
+    : CommandLine(name, description) {
+  std::vector<Format> formats = {Format::kText, Format::kJson, Format::kCsv};
+  formats.insert(formats.end(), pictures.begin(), pictures.end());
+  const std::string choice = choice_of(formats);
+  add_option("--format", format_, fmt::format("Form of the output: {} (text)", choice))
+      ->transform(CLI::Validator(
+          [formats, choice](std::string& text) {
+            for (const Format format : formats) {
+              if (text == name_of(format)) {
+                text = std::to_string(static_cast<int>(format));
+                return std::string();
+              }
+            }
+            return expected(choice, text);
+          },
+          ""))
+      ->type_name("FORMAT");
+  add_option("--output", output_, "Write to this file instead of standard output")
+      ->check(file_name())
+      ->type_name("FILE");
+}
+
+int App::run(int argc, char** argv, const std::function<Report()>& make_report) {
+  return CommandLine::run(argc, argv, [&] {
+    const Report report = make_report();
+    if (!report.failure.empty() && !output_.empty()) {
+      throw std::runtime_error(fmt::format("{}; '{}' is left as it was", report.failure, output_));
+    }
+    write_report(
+        report, format_,
+        output_.empty() ? std::nullopt : std::make_optional<std::filesystem::path>(output_));
+    if (!report.failure.empty()) {
+      throw std::runtime_error(report.failure);
+    }
+  });
+}
+
+CLI::Validator positive_integer() {
+  return expects_integer("a whole number from 1 to 2^31 - 1", 1, (uint64_t{1} << 31) - 1);
+}
+
+CLI::Validator whole_number() {
+  return expects_integer("a whole number from 0 to 2^31 - 1", 0, (uint64_t{1} << 31) - 1);
+}
+
+// Far more, and the stack of OpenMP's team overflows.
+CLI::Validator thread_count() { return expects_integer("a whole number from 1 to 1024", 1, 1024); }
+
+CLI::Validator seed_number() {
+  return expects_integer("a whole number from 0 to 2^32 - 1", 0, (uint64_t{1} << 32) - 1);
+}
+
+CLI::Validator file_name() {
+  return expects("a file name", [](const std::string& text) { return !text.empty(); });
+}
+
+CLI::Validator finite_number() {
+  return expects("a finite number", [](const std::string& text) {
+    return std::isfinite(mini::parse<double>(text).value_or(NAN));
+  });
+}
+
+CLI::Validator number_from_zero() {
+  return expects("a finite number of at least 0", [](const std::string& text) {
+    const double number = mini::parse<double>(text).value_or(NAN);
+    return std::isfinite(number) && number >= 0;
+  });
+}
+
+CLI::Validator positive_number() {
+  return expects("a finite number above 0", [](const std::string& text) {
+    const double number = mini::parse<double>(text).value_or(NAN);
+    return std::isfinite(number) && number > 0;
+  });
+}
+
+CLI::Validator probability() {
+  return expects("a number from 0 to 1", [](const std::string& text) {
+    const double number = mini::parse<double>(text).value_or(NAN);
+    return number >= 0 && number <= 1;
+  });
+}
+
+CLI::Validator decay_rate() {
+  return expects("a number from 0 to below 1", [](const std::string& text) {
+    const double number = mini::parse<double>(text).value_or(NAN);
+    return number >= 0 && number < 1;
+  });
+}
+
+CLI::Validator positive_probability() {
+  return expects("a number above 0, at most 1", [](const std::string& text) {
+    const double number = mini::parse<double>(text).value_or(NAN);
+    return number > 0 && number <= 1;
+  });
+}
+
+CLI::Validator divisor() {
+  return expects("a finite number with a finite inverse", [](const std::string& text) {
+    const double number = mini::parse<double>(text).value_or(NAN);
+    return std::isfinite(number) && std::isfinite(1 / number);
+  });
+}
+
+CLI::Validator one_of(const std::vector<std::string>& words) {
+  return expects(fmt::format("{}", fmt::join(words, " or ")), [words](const std::string& text) {
+    return std::find(words.begin(), words.end(), text) != words.end();
+  });
+}
+
+std::vector<std::string> parts_of_list(const std::string& option, const std::string& list,
+                                       const CLI::Validator& check) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    std::string& part = parts.emplace_back(list.substr(begin, end - begin));
+    if (const std::string error = check(part); !error.empty()) {
+      throw CLI::ValidationError(option, error);
+    }
+    begin = end + 1;
+  }
+  return parts;
+}
+
+}  // namespace mini::app

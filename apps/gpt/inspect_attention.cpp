@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT
+// Where each head of a model looks, and how much of it the division by the square root of the head
+// size leaves.
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "common/app.h"
+#include "common/keep_memory.h"
+#include "gpt/heads_page.h"
+#include "gpt/inspection.h"
+#include "mini/text.h"
+
+namespace mini::app {
+namespace {
+
+using Head = InspectedHead;
+
+struct Options {
+  std::string model;
+  std::string prompt;
+  std::string prompt_file;
+  std::vector<int64_t> prompt_tokens;
+  std::string tensors;
+  bool causal = false;
+};
+
+// (1, T)
+at::Tensor prompt_tokens(const Options& options, const mini::Tokenizer& tokenizer) {
+  if (!options.prompt_file.empty()) {
+    return tokenizer.encode(mini::TextFile(options.prompt_file).bytes()).unsqueeze(0);
+  }
+  if (!options.prompt_tokens.empty()) {
+    return prompt_of_tokens(tokenizer, options.prompt_tokens);
+  }
+  return encode_prompt(tokenizer, options.prompt);
+}
+
+Inspection inspect(const Options& options) {
+  if (!options.tensors.empty()) {
+    return inspect_tensors(options.tensors, options.causal);
+  }
+  TrainedModel trained = load_trained_model(options.model);
+  return inspect_model(trained, prompt_tokens(options, trained.tokenizer));
+}
+
+std::string described(const Inspection& inspection) {
+  return fmt::format("{} of {} of size {}, {}{}", counted(inspection.layers, "layer"),
+                     counted(inspection.heads, "head"), inspection.head_size,
+                     counted(inspection.tokens, "token"),
+                     inspection.causal ? ", causal" : "");
+}
+
+// Those whose figures are numbers.
+std::vector<const Head*> finite_heads(const Inspection& inspection) {
+  std::vector<const Head*> heads;
+  for (const Head& head : inspection.views) {
+    if (head.is_finite()) heads.push_back(&head);
+  }
+  return heads;
+}
+
+double mean(const std::vector<const Head*>& heads, HeadView Head::*view,
+            double HeadFigures::*figure) {
+  double total = 0;
+  for (const Head* head : heads) {
+    total += (head->*view).figures.*figure;
+  }
+  return total / static_cast<double>(heads.size());
+}
+
+// The one that the division changes most, if any is finite.
+const Head* most_changed(const std::vector<const Head*>& heads) {
+  const auto most = std::max_element(heads.begin(), heads.end(), [](const Head* a, const Head* b) {
+    return a->change() < b->change();
+  });
+  return most == heads.end() ? nullptr : *most;
+}
+
+// Decimals of a share in percent: heads that are nearly even would else all read 99 or 100 %.
+int share_digits(const Inspection& inspection) {
+  const double share = mean(finite_heads(inspection), &Head::scaled, &HeadFigures::entropy_share);
+  return share >= 0.9985 ? 2 : share >= 0.985 ? 1 : 0;
+}
+
+std::string figures_text(const HeadFigures& f, int share_digits) {
+  return fmt::format("{:8.3f} {:6.{}f} % {:6.3f} {:9.2f}", f.entropy, 100 * f.entropy_share,
+                     share_digits, f.peak, f.distance);
+}
+
+// What the figures say of all heads.
+std::string conclusion(const Inspection& inspection) {
+  const std::vector<const Head*> heads = finite_heads(inspection);
+  if (heads.empty()) {
+    return "The weights are no finite numbers: there is nothing to compare.\n";
+  }
+  const auto share = [&](double number) {
+    return fmt::format("{:.{}f} %", 100 * number, share_digits(inspection));
+  };
+  const auto of_all = [&](HeadView Head::*view, double HeadFigures::*figure) {
+    return mean(heads, view, figure);
+  };
+  std::string text = fmt::format(
+      "What to see: divided by {:.2f}, the heads have {} of the entropy of even weights\n"
+      "instead of {}, and peaks of {:.2f} instead of {:.2f}.\n",
+      inspection.root(), share(of_all(&Head::scaled, &HeadFigures::entropy_share)),
+      share(of_all(&Head::unscaled, &HeadFigures::entropy_share)),
+      of_all(&Head::scaled, &HeadFigures::peak), of_all(&Head::unscaled, &HeadFigures::peak));
+  if (heads.size() > 1) {
+    const Head& changed = *most_changed(heads);
+    text += fmt::format("Head {} of layer {} changes most: {} instead of {}.\n", changed.head,
+                        changed.layer, share(changed.scaled.figures.entropy_share),
+                        share(changed.unscaled.figures.entropy_share));
+    const auto [nearest, farthest] =
+        std::minmax_element(heads.begin(), heads.end(), [](const Head* a, const Head* b) {
+          return a->scaled.figures.distance < b->scaled.figures.distance;
+        });
+    text += fmt::format(
+        "Head {} of layer {} looks {:.2f} tokens back, head {} of layer {} looks {:.2f} back: the\n"
+        "nearest and the farthest.\n",
+        (*nearest)->head, (*nearest)->layer, (*nearest)->scaled.figures.distance, (*farthest)->head,
+        (*farthest)->layer, (*farthest)->scaled.figures.distance);
+  }
+  return text;
+}
+
+std::string to_text(const Inspection& inspection) {
+  std::string text = described(inspection) + "\n\n";
+  const std::string columns =
+      fmt::format("{:>8} {:>8} {:>6} {:>9}", "entropy", "of even", "peak", "distance");
+  text +=
+      fmt::format("{:13}{:<36}divided by {:.2f}\n", "", "without the division", inspection.root());
+  text += fmt::format("layer  head {0}   {0}\n", columns);
+  const int digits = share_digits(inspection);
+  for (const Head& head : inspection.views) {
+    text += fmt::format("{:5} {:5} {}   {}\n", head.layer, head.head,
+                        figures_text(head.unscaled.figures, digits),
+                        figures_text(head.scaled.figures, digits));
+  }
+  text +=
+      "\nMeans over the queries. entropy: in nats, and as a share of that of even weights on the\n"
+      "keys that the query sees; peak: its largest weight; distance: how many tokens back its\n"
+      "weights look on average.\n\n";
+  return text + conclusion(inspection);
+}
+
+Json number(double value) { return to_json(at::scalar_tensor(value, at::kDouble)); }
+
+Json to_json(const HeadFigures& f) {
+  return {{"entropy", number(f.entropy)},
+          {"entropy_share", number(f.entropy_share)},
+          {"peak", number(f.peak)},
+          {"distance", number(f.distance)}};
+}
+
+Json sizes_json(const Inspection& inspection) {
+  return {{"layers", inspection.layers},
+          {"heads", inspection.heads},
+          {"head_size", inspection.head_size},
+          {"tokens", inspection.tokens},
+          {"causal", inspection.causal}};
+}
+
+Json to_json(const Inspection& inspection) {
+  Json json = sizes_json(inspection);
+  json["attention"] = Json::array();
+  for (const Head& head : inspection.views) {
+    json["attention"].push_back({{"layer", head.layer},
+                                 {"head", head.head},
+                                 {"unscaled", to_json(head.unscaled.figures)},
+                                 {"scaled", to_json(head.scaled.figures)}});
+  }
+  return json;
+}
+
+Table to_table(const Inspection& inspection) {
+  Table table{{"layer", "head", "division", "entropy", "entropy_share", "peak", "distance"},
+                    {}};
+  for (const Head& head : inspection.views) {
+    for (const auto& [division, view] :
+         {std::pair("none", &head.unscaled), {"sqrt(head_size)", &head.scaled}}) {
+      const HeadFigures& f = view->figures;
+      table.rows.push_back({head.layer, head.head, division, number(f.entropy),
+                            number(f.entropy_share), number(f.peak), number(f.distance)});
+    }
+  }
+  return table;
+}
+
+std::string to_html(const Inspection& inspection) {
+  Json data = sizes_json(inspection);
+  data["description"] = described(inspection);
+  data["values_each"] = inspection.values_each();
+  data["texts"] = inspection.texts;
+  data["share_digits"] = share_digits(inspection);
+  data["conclusion"] = conclusion(inspection);
+  const Head* changed = most_changed(finite_heads(inspection));
+  for (const Head& head : inspection.views) {
+    Json entry = {{"layer", head.layer}, {"head", head.head}, {"changes_most", &head == changed}};
+    for (const auto& [name, view] :
+         {std::pair("unscaled", &head.unscaled), {"scaled", &head.scaled}}) {
+      entry[name] = to_json(view->figures);
+      entry[name]["weights"] = packed_cells(view->weights, inspection.causal);
+    }
+    data["views"].push_back(entry);
+  }
+  return heads_page(data);
+}
+
+void add_options(App& app, Options& options) {
+  CLI::Option* model =
+      app.add_option("--model", options.model,
+                     "Folder of a run, for its best checkpoint (the last while there is no best), "
+                     "of a checkpoint in it, or of a GPT-2 (config.json, model.safetensors), whose "
+                     "text is token ids: '1 2 3'")
+          ->check(file_name())
+          ->type_name("MODEL");
+  CLI::Option* prompt =
+      app.add_option("--prompt", options.prompt, "Text for it to look at")->needs(model);
+  CLI::Option* file = app.add_option("--prompt-file", options.prompt_file, "The same from a file")
+                          ->check(file_name())
+                          ->type_name("FILE")
+                          ->needs(model)
+                          ->excludes(prompt);
+  add_list(app, "--prompt-tokens", options.prompt_tokens, "The same as token ids: 1,2,3",
+                 whole_number())
+      ->needs(model)
+      ->excludes(prompt)
+      ->excludes(file);
+  CLI::Option* tensors =
+      app.add_option("--tensors", options.tensors,
+                     "Instead of a model a safetensors file with queries q and keys k, both of one "
+                     "shape, (layers, heads, T, hs), (heads, T, hs) or (T, hs), in float32, "
+                     "float64, bfloat16 or float16; other tensors in it do not matter")
+          ->check(file_name())
+          ->type_name("FILE")
+          ->excludes(model);
+  app.add_flag("--causal", options.causal,
+               "Hide every key to the right of its query (a model's heads always do)")
+      ->needs(tensors);
+}
+
+}  // namespace
+}  // namespace mini::app
+
+int main(int argc, char** argv) {
+  Options options;
+  mini::app::App app("inspect_attention",
+                "Where each head looks: entropy, peak and distance of its attention weights, "
+                "without and with the division by the square root of the head size.",
+                {mini::app::Format::kHtml});
+  add_options(app, options);
+  app.footer(
+      "Example: inspect_attention --model run --prompt 'To be, or not to be' --format html "
+      "--output heads.html");
+  return app.run(argc, argv, [&] {
+    mini::app::keep_freed_memory();
+    if (options.tensors.empty() && options.model.empty()) {
+      throw mini::app::UsageError("expected --model or --tensors");
+    }
+    if (!options.model.empty() && app.count("--prompt") == 0 && options.prompt_file.empty() &&
+        options.prompt_tokens.empty()) {
+      throw mini::app::UsageError("--model: expected --prompt, --prompt-file or --prompt-tokens");
+    }
+    const torch::NoGradGuard no_grad;
+    const Inspection inspection = inspect(options);
+    return mini::app::Report{.text = to_text(inspection),
+                        .json = to_json(inspection),
+                        .table = to_table(inspection),
+                        .svg = {},
+                        .html = [inspection] { return to_html(inspection); }};
+  });
+}

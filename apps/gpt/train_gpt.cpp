@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+// Trains a GPT on a text file. The loop can be stopped at any moment, and goes on bit for bit.
+#include <fmt/format.h>
+#include <signal.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <memory>
+#include <optional>
+
+#include "common/app.h"
+#include "common/keep_memory.h"
+#include "gpt/metrics_file.h"
+#include "gpt/progress.h"
+#include "gpt/run_options.h"
+#include "gpt/training.h"
+#include "mini/data_parallel.h"
+
+namespace mini::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Set by Ctrl-C and SIGTERM; the loop looks at it after each step.
+volatile std::sig_atomic_t stop_requested = 0;
+
+void finish_step_on_signals() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { stop_requested = 1; };
+  action.sa_flags = SA_RESTART | SA_RESETHAND;  // a second one ends the program at once
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What one step of training gave.
+struct Step {
+  double train_loss;
+  std::optional<double> val_loss;
+  double learning_rate;
+  double gradient_norm;  // before clipping
+  double tokens_per_s;
+};
+
+// Adds up the gradients of micro-batches and of the parts of each, as if they were one large batch:
+// each counts by its share of the tokens. Returns the mean loss over all of them.
+double accumulate_gradients(Training& t) {
+  // Dropout draws in the same order each time only where nothing draws beside it.
+  const std::optional<int64_t> parts = t.config.dropout > 0.0 ? std::optional(1) : std::nullopt;
+  double mean_loss = 0.0;
+  for (int64_t micro_batch = 0; micro_batch < t.config.accumulate; ++micro_batch) {
+    const mini::Batch batch = t.windows.next();  // (B, T)
+    const auto loss_of = [&](int64_t begin, int64_t end) {
+      const at::Tensor targets = batch.targets.slice(0, begin, end);
+      const double share =
+          static_cast<double>(targets.numel()) / static_cast<double>(t.tokens_per_step());
+      return t.model->loss(batch.inputs.slice(0, begin, end), targets) * share;
+    };
+    const at::Tensor loss =
+        mini::data_parallel_backward(t.model->parameters(), t.config.batch_size, loss_of, parts);
+    mean_loss += loss.item<double>();
+  }
+  return mean_loss;
+}
+
+// One update of the weights.
+Step update(Training& t) {
+  const Clock::time_point start = Clock::now();
+  const double loss = accumulate_gradients(t);
+  const double clip = t.config.clip > 0.0 ? t.config.clip : HUGE_VAL;
+  const double norm = torch::nn::utils::clip_grad_norm_(t.model->parameters(), clip);
+  if (!std::isfinite(loss) || !std::isfinite(norm)) {
+    throw std::runtime_error(
+        fmt::format("step {}: expected finite numbers, got loss {} and gradient norm {}; a smaller "
+                    "--learning-rate may help",
+                    t.state.step + 1, loss, norm));
+  }
+  const double learning_rate = t.optimizer.param_groups()[0].options().get_lr();
+  t.optimizer.step();
+  t.optimizer.zero_grad();
+  t.schedule.step();
+  ++t.state.step;
+  return {.train_loss = loss,
+          .val_loss = std::nullopt,
+          .learning_rate = learning_rate,
+          .gradient_norm = norm,
+          .tokens_per_s = static_cast<double>(t.tokens_per_step()) / seconds_since(start)};
+}
+
+// Mean loss over the whole validation part, each target once.
+double evaluate(Training& t) {
+  const torch::NoGradGuard no_grad;
+  t.model->eval();
+  double sum = 0.0;
+  int64_t targets = 0;
+  const auto add = [&](const mini::Batch& batch) {
+    const double mean = t.model->loss(batch.inputs, batch.targets).item<double>();
+    sum += mean * static_cast<double>(batch.targets.numel());
+    targets += batch.targets.numel();
+  };
+  mini::for_each_window(t.tokens.validation, t.config.batch_size, t.config.block_size, add);
+  t.model->train();
+  return sum / static_cast<double>(targets);
+}
+
+Json metrics_line(const Training& t, const Step& step) {
+  Json line = {{"step", t.state.step},
+               {"tokens", t.state.step * t.tokens_per_step()},
+               {"train_loss", step.train_loss}};
+  if (step.val_loss) {
+    line["val_loss"] = *step.val_loss;
+  }
+  line["learning_rate"] = step.learning_rate;
+  line["gradient_norm"] = step.gradient_norm;
+  line["tokens_per_s"] = std::round(step.tokens_per_s);
+  line["seconds"] = std::round(1000 * t.state.seconds) / 1000;
+  return line;
+}
+
+std::string greeting(const Training& t) {
+  int64_t numbers = 0;
+  for (const at::Tensor& parameter : t.model->parameters()) {
+    numbers += parameter.numel();
+  }
+  const std::string start =
+      t.config.init_from.empty() ? "the start" : fmt::format("'{}'", t.config.init_from);
+  return fmt::format(
+      "{:.2f} million parameters; {} tokens to train on, {} to validate, vocabulary of {}; from {}",
+      1e-6 * static_cast<double>(numbers), t.tokens.train.size(0), t.tokens.validation.size(0),
+      t.tokenizer.vocab_size(), t.state.step == 0 ? start : fmt::format("step {}", t.state.step));
+}
+
+// Trains until the last step, or until somebody asks to stop.
+void train(Training& t, const std::filesystem::path& run) {
+  MetricsFile metrics(run / kMetricsFile, t.state.step);
+  Progress progress;
+  progress.note(greeting(t));
+  if (t.state.step == t.config.steps) {
+    progress.note("all its steps are made: --init-from begins a new run with its weights");
+  }
+
+  const Clock::time_point start = Clock::now();
+  const int64_t first_step = t.state.step;
+  const double seconds_before = t.state.seconds;
+  bool saved = true;
+  while (t.state.step < t.config.steps && stop_requested == 0) {
+    Step step = update(t);
+    const bool last = t.state.step == t.config.steps;
+    if (t.state.step % t.config.eval_every == 0 || last) {
+      step.val_loss = evaluate(t);
+    }
+    t.state.seconds = seconds_before + seconds_since(start);
+    metrics.append(metrics_line(t, step));
+
+    const auto steps_made = static_cast<double>(t.state.step - first_step);
+    const auto steps_left = static_cast<double>(t.config.steps - t.state.step);
+    progress.show(fmt::format("step {} of {}, loss {:.4f}, {:.0f} tokens/s, {} left", t.state.step,
+                              t.config.steps, step.train_loss, step.tokens_per_s,
+                              duration_text(seconds_since(start) / steps_made * steps_left)));
+    saved = step.val_loss.has_value();
+    if (step.val_loss) {
+      progress.note(fmt::format("step {}: train_loss {:.4f}, val_loss {:.4f}, {:.0f} tokens/s, {}",
+                                t.state.step, step.train_loss, *step.val_loss, step.tokens_per_s,
+                                duration_text(t.state.seconds)));
+      metrics.flush();  // first, so that no checkpoint is ahead of its lines
+      if (*step.val_loss < t.state.best_val_loss) {
+        t.state.best_val_loss = *step.val_loss;
+        t.save(run / "best");
+      }
+      t.save(run / "last");
+    }
+  }
+  if (!saved) {
+    metrics.flush();
+    t.save(run / "last");
+  }
+}
+
+std::string summary(const Training& t, const std::string& run) {
+  const bool done = t.state.step == t.config.steps;
+  std::string text =
+      fmt::format("{} step {} of {}", done ? "done:" : "stopped at", t.state.step, t.config.steps);
+  if (std::isfinite(t.state.best_val_loss)) {
+    text += fmt::format(", best val_loss {:.4f}", t.state.best_val_loss);
+  }
+  return text + (done ? "\nto sample: generate_text --model " : "\nto go on: train_gpt --resume ") +
+         run + '\n';
+}
+
+}  // namespace
+}  // namespace mini::app
+
+int main(int argc, char** argv) {
+  mini::app::RunConfig config;
+  std::string output, resume;
+  mini::app::CommandLine app("train_gpt", "Trains a GPT on a text file.");
+  mini::app::add_run_options(app, config);
+  app.add_option("--output", output, "Folder of the new run")
+      ->check(mini::app::file_name())
+      ->type_name("RUN");
+  app.add_option("--resume", resume, "Go on with the run in this folder, as it was configured")
+      ->check(mini::app::file_name())
+      ->type_name("RUN")
+      ->excludes("--output");
+  app.footer(
+      "Ctrl-C or SIGTERM finishes the step, saves and ends with status 0; --resume goes on.\n"
+      "Example: train_gpt --data text.txt --output run");
+  return app.run(argc, argv, [&] {
+    mini::app::keep_freed_memory();
+    if (resume.empty() && (config.data.empty() || output.empty())) {
+      throw mini::app::UsageError("expected --data and --output, or --resume");
+    }
+    finish_step_on_signals();
+    for (std::string* path : {&config.data, &config.init_from}) {
+      if (!path->empty()) {
+        *path = std::filesystem::absolute(*path).lexically_normal();
+      }
+    }
+    std::unique_ptr<Training> training;
+    std::optional<mini::app::RunLock> lock;
+    if (resume.empty()) {
+      std::optional<mini::app::TrainedModel> init;
+      if (!config.init_from.empty()) {
+        init = mini::app::load_trained_model(config.init_from);
+        config = mini::app::config_with(init->model->options, config, app);
+      }
+      training = mini::app::begin_run(output, mini::app::new_config(config, app), init);
+      lock.emplace(output);
+    } else {
+      lock.emplace(resume);
+      training = mini::app::resume_run(resume, mini::app::resumed_config(resume, config, app));
+    }
+    const std::string run = resume.empty() ? output : resume;
+    train(*training, run);
+    mini::app::write_to_stdout(summary(*training, run));
+  });
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#include "lesson/lesson_page.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "common/app.h"
+#include "common/page.h"
+
+namespace mini::app {
+
+// page/page.html with its styles and scripts, made into one text at build time.
+std::string_view page_source();
+
+namespace {
+
+constexpr size_t kMostBytes = 300'000;
+
+}  // namespace
+
+std::string lesson_page(std::string_view title, Json data) {
+  std::string source(page_source());
+  replace_all(source, "@title@", title);
+  std::string html = page_with_data(source, std::move(data));
+  if (html.size() > kMostBytes) {
+    throw UsageError(
+        fmt::format("--format html: expected matrices that fit a page of {} KB, got one of {} KB",
+                    kMostBytes / 1000, html.size() / 1000));
+  }
+  return html;
+}
+
+double page_divisor(double scale, int64_t head_size) {
+  const double divisor = 1 / scale, most = static_cast<double>(head_size);
+  constexpr double kRounding = 1e-12;
+  if (!(divisor >= 1 - kRounding && divisor <= most * (1 + kRounding))) {
+    throw UsageError(fmt::format(
+        "--scale: expected one from 1 / head size to 1, as the page's divisor goes, got {:g}",
+        scale));
+  }
+  return divisor;
+}
+
+}  // namespace mini::app

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+#include "lesson/matrices.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace mini::app {
+namespace {
+
+using Json = nlohmann::json;
+
+// A list of lists, row by row, as one list and its shape.
+class Reader {
+ public:
+  Reader(std::string name, const Json& list) : name_(std::move(name)) {
+    int64_t depth = 0;
+    for (const Json* level = &list; level->is_array(); level = &level->front()) {
+      ++depth;
+      if (level->empty()) {
+        fail(fmt::format("expected no empty list, got one at depth {}", depth));
+      }
+      shape_.push_back(static_cast<int64_t>(level->size()));
+    }
+    if (depth < 2 || depth > 3) {
+      fail(fmt::format("expected a matrix or a list of matrices, got {}",
+                       depth == 0 ? list.type_name() : fmt::format("{} levels of lists", depth)));
+    }
+    read(list, 0, name_);
+  }
+
+  at::Tensor tensor() const {
+    const at::Tensor values = at::tensor(values_, at::kDouble).reshape(shape_);
+    return truth_values_ ? values.to(at::kBool) : values;
+  }
+
+ private:
+  void read(const Json& value, size_t depth, const std::string& place) {
+    if (depth == shape_.size()) {
+      read_number(value, place);
+      return;
+    }
+    if (!value.is_array() || static_cast<int64_t>(value.size()) != shape_[depth]) {
+      fail(fmt::format(
+          "expected {} to be a list of {} like the first one, got {}", place, shape_[depth],
+          value.is_array() ? fmt::format("{}", value.size()) : std::string(value.type_name())));
+    }
+    for (size_t i = 0; i < value.size(); ++i) {
+      read(value[i], depth + 1, fmt::format("{}[{}]", place, i));
+    }
+  }
+
+  void read_number(const Json& value, const std::string& place) {
+    const bool hidden = name_ == "mask" && value.is_string() && value == "-inf";
+    if (values_.empty()) {
+      truth_values_ = name_ == "mask" && value.is_boolean();
+    }
+    if (truth_values_ ? !value.is_boolean() : !value.is_number() && !hidden) {
+      fail(fmt::format("expected {} to be {}, got {}", place,
+                       truth_values_     ? "true or false like the first one"
+                       : name_ == "mask" ? "a number or \"-inf\""
+                                         : "a number",
+                       value.dump()));
+    }
+    values_.push_back(hidden          ? -std::numeric_limits<double>::infinity()
+                      : truth_values_ ? static_cast<double>(value.get<bool>())
+                                      : value.get<double>());
+  }
+
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw std::runtime_error(fmt::format("{}: {}", name_, problem));
+  }
+
+  std::string name_;
+  std::vector<int64_t> shape_;
+  std::vector<double> values_;
+  bool truth_values_ = false;
+};
+
+Json parse_file(const std::filesystem::path& path) {
+  if (std::filesystem::is_directory(path)) {
+    throw std::system_error(EISDIR, std::generic_category(), "expected a JSON file");
+  }
+  errno = 0;
+  std::ifstream stream(path);
+  if (!stream) {
+    throw std::system_error(errno, std::generic_category(), "cannot read it");
+  }
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  if (const size_t nul = text.find('\0'); nul != std::string::npos) {
+    throw std::runtime_error(fmt::format("expected text, got a NUL byte at offset {}", nul));
+  }
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& error) {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    const std::string message = error.what();
+    throw std::runtime_error(message.substr(message.find(']') + 2));
+  }
+}
+
+AttentionMatrices from_json(const Json& object) {
+  if (!object.is_object()) {
+    throw std::runtime_error(
+        fmt::format("expected an object with q, k and v, got {}", object.type_name()));
+  }
+  AttentionMatrices matrices;
+  for (const auto& [name, value] : object.items()) {
+    if (name == "q") {
+      matrices.q = Reader(name, value).tensor();
+    } else if (name == "k") {
+      matrices.k = Reader(name, value).tensor();
+    } else if (name == "v") {
+      matrices.v = Reader(name, value).tensor();
+    } else if (name == "mask") {
+      matrices.mask = Reader(name, value).tensor();
+    } else {
+      throw std::runtime_error(
+          fmt::format("unknown key '{}': expected q, k, v and perhaps mask", name));
+    }
+  }
+  for (const auto& [name, tensor] :
+       {std::pair("q", &matrices.q), {"k", &matrices.k}, {"v", &matrices.v}}) {
+    if (!tensor->defined()) {
+      throw std::runtime_error(fmt::format("missing key '{}'", name));
+    }
+  }
+  return matrices;
+}
+
+}  // namespace
+
+AttentionMatrices read_attention_matrices(const std::filesystem::path& path) {
+  try {
+    return from_json(parse_file(path));
+  } catch (const std::exception& error) {
+    throw std::runtime_error(fmt::format("'{}': {}", path.string(), error.what()));
+  }
+}
+
+}  // namespace mini::app

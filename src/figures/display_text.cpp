@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include "figures/display_text.h"
+
+#include <locale.h>
+#include <wchar.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <sstream>
+
+#include "files/utf8.h"
+
+namespace mini {
+namespace {
+
+constexpr char32_t kReplacement = 0xfffd;
+constexpr std::string_view kEllipsis = "\u2026";
+
+struct Character {
+  char32_t code_point;
+  size_t bytes;
+};
+
+// The character at the start of `text`; a byte that begins none is kReplacement.
+Character next_character(std::string_view text) {
+  const detail::Utf8 next = detail::first_character(text);
+  return next.kind == detail::Utf8::kCharacter ? Character{next.code_point, next.length}
+                                               : Character{kReplacement, 1};
+}
+
+std::string utf8(char32_t c) {
+  const auto tail = [&](int shift) { return static_cast<char>(0x80 | (c >> shift & 0x3f)); };
+  if (c < 0x80) {
+    return {static_cast<char>(c)};
+  }
+  if (c < 0x800) {
+    return {static_cast<char>(0xc0 | c >> 6), tail(0)};
+  }
+  if (c < 0x10000) {
+    return {static_cast<char>(0xe0 | c >> 12), tail(6), tail(0)};
+  }
+  return {static_cast<char>(0xf0 | c >> 18), tail(12), tail(6), tail(0)};
+}
+
+char32_t harmless(char32_t c) {
+  constexpr char32_t kControlPictures = 0x2400;
+  if (c < 0x20) {
+    return kControlPictures + c;
+  }
+  if (c == 0x7f) {
+    return 0x2421;
+  }
+  const bool control = c >= 0x80 && c < 0xa0;
+  const bool line_end = c == 0x2028 || c == 0x2029;
+  const bool direction = c == 0x061c || c == 0x200e || c == 0x200f ||
+                         (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+  const bool noncharacter = c == 0xfeff || (c & 0xfffe) == 0xfffe;
+  return control || line_end || direction || noncharacter ? kReplacement : c;
+}
+
+int64_t character_width(char32_t c) {
+  if (c < 0x80) {
+    return 1;
+  }
+  // The C library knows the widths of characters, but only under a UTF-8 locale.
+  static const locale_t utf8_locale = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  const locale_t before = ::uselocale(utf8_locale);
+  const int width = ::wcwidth(static_cast<wchar_t>(c));
+  ::uselocale(before);
+  return width < 0 ? 1 : width;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const Character next = next_character(text);
+    result += utf8(harmless(next.code_point));
+    text.remove_prefix(next.bytes);
+  }
+  return result;
+}
+
+int64_t display_width(std::string_view printable_text) {
+  int64_t width = 0;
+  while (!printable_text.empty()) {
+    const Character next = next_character(printable_text);
+    width += character_width(next.code_point);
+    printable_text.remove_prefix(next.bytes);
+  }
+  return width;
+}
+
+std::string shortened(const std::string& printable_text, int64_t width) {
+  if (display_width(printable_text) <= width) {
+    return printable_text;
+  }
+  if (width <= 0) {
+    return "";
+  }
+  int64_t left = width - 1;  // one for the ellipsis
+  size_t end = 0;
+  while (end < printable_text.size()) {
+    const Character next = next_character(std::string_view(printable_text).substr(end));
+    left -= character_width(next.code_point);
+    if (left < 0) {
+      break;
+    }
+    end += next.bytes;
+  }
+  return printable_text.substr(0, end).append(kEllipsis);
+}
+
+std::string left_aligned(const std::string& printable_text, int64_t width) {
+  const std::string text = shortened(printable_text, width);
+  return text +
+         std::string(static_cast<size_t>(std::max<int64_t>(0, width - display_width(text))), ' ');
+}
+
+std::string right_aligned(const std::string& printable_text, int64_t width) {
+  const std::string text = shortened(printable_text, width);
+  return std::string(static_cast<size_t>(std::max<int64_t>(0, width - display_width(text))), ' ') +
+         text;
+}
+
+std::string wrapped(const std::string& printable_text, int64_t width) {
+  std::istringstream words(printable_text);
+  std::string lines, line;
+  for (std::string word; words >> word;) {
+    if (!line.empty() && display_width(line) + 1 + display_width(word) > width) {
+      lines += line + '\n';
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + shortened(word, width);
+  }
+  return lines + line + '\n';
+}
+
+NumberForm number_form(double largest, int decimals) {
+  const bool too_small = decimals > 0 && largest > 0 && largest < 5 * std::pow(10.0, -decimals);
+  return largest >= 1e6 || too_small ? NumberForm{true, 1} : NumberForm{false, decimals};
+}
+
+std::string number_text(double value, NumberForm form) {
+  if (!std::isfinite(value)) {
+    return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  }
+  char buffer[400];  // the largest double has 309 digits before its point
+  const auto format = form.scientific ? std::chars_format::scientific : std::chars_format::fixed;
+  const auto result = std::to_chars(buffer, buffer + sizeof buffer, value, format, form.decimals);
+  std::string text(buffer, result.ptr);
+  const bool minus_zero =
+      text.front() == '-' && text.find_first_of("123456789") == std::string::npos;
+  return minus_zero ? text.substr(1) : text;
+}
+
+}  // namespace mini

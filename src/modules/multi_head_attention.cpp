@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#include "mini/multi_head_attention.h"
+
+#include <ATen/ops/dropout.h>
+
+#include <ostream>
+#include <utility>
+#include <vector>
+
+#include "modules/block_functions.h"
+#include "modules/linear.h"
+#include "modules/module_checks.h"
+#include "modules/print_option.h"
+#include "modules/seeded_init.h"
+
+namespace mini {
+
+using torch::nn::LinearOptions;
+
+MultiHeadAttentionOptions::MultiHeadAttentionOptions(int64_t n_embd, int64_t n_head)
+    : n_embd_(n_embd), n_head_(n_head) {}
+
+MultiHeadAttentionImpl::MultiHeadAttentionImpl(MultiHeadAttentionOptions options_)
+    : options(std::move(options_)) {
+  MultiHeadAttentionImpl::reset();
+}
+
+void MultiHeadAttentionImpl::reset() {
+  detail::check_heads("MultiHeadAttention", options.n_embd(), options.n_head());
+  detail::check_dropout("MultiHeadAttention", options.dropout());
+  detail::check_scale("MultiHeadAttention", options.scale());
+
+  const int64_t C = options.n_embd();
+  const auto generator = detail::seeded_generator(options.seed());
+  c_attn = register_module(
+      "c_attn", detail::make_linear(LinearOptions(C, 3 * C).bias(options.bias()), generator));
+  c_proj = register_module(
+      "c_proj", detail::make_linear(LinearOptions(C, C).bias(options.bias()), generator));
+}
+
+void MultiHeadAttentionImpl::pretty_print(std::ostream& stream) const {
+  stream << "mini::MultiHeadAttention(n_embd=" << options.n_embd()
+         << ", n_head=" << options.n_head();
+  detail::print_option(stream, "bias", options.bias());
+  detail::print_option(stream, "causal", options.causal());
+  detail::print_option(stream, "dropout", options.dropout(), 0.0);
+  detail::print_option(stream, "scale", options.scale());
+  detail::print_option(stream, "seed", options.seed());
+  stream << ")";
+}
+
+at::Tensor MultiHeadAttentionImpl::forward(const at::Tensor& x,
+                                           const std::optional<at::Tensor>& mask, KvCache* cache) {
+  detail::check_input("MultiHeadAttention::forward", x, options.n_embd(), c_attn->weight);
+  auto [q, k, v] = project(x);  // (..., nh, T, hs)
+  if (cache != nullptr) {
+    cache->append(k, v);
+    k = cache->keys();    // (B, nh, Tk, hs)
+    v = cache->values();  // (B, nh, Tk, hs)
+  }
+  const at::Tensor heads = mini::scaled_dot_product_attention(q, k, v, attention_options(mask));
+  const at::Tensor side_by_side = heads.transpose(-3, -2).flatten(-2);  // (..., T, C)
+  return at::dropout(detail::linear(side_by_side, c_proj), options.dropout(), is_training());
+}
+
+AttentionSteps MultiHeadAttentionImpl::attention_steps(const at::Tensor& x,
+                                                       const std::optional<at::Tensor>& mask) {
+  detail::check_input("MultiHeadAttention::attention_steps", x, options.n_embd(), c_attn->weight);
+  const auto [q, k, v] = project(x);  // (..., nh, T, hs)
+  return mini::attention_steps(q, k, v, attention_options(mask));
+}
+
+MultiHeadAttentionImpl::Heads MultiHeadAttentionImpl::project(const at::Tensor& x) {
+  detail::check_input("MultiHeadAttention::project", x, options.n_embd(), c_attn->weight);
+  const std::vector<at::Tensor> qkv =
+      detail::split_heads(detail::linear(x, c_attn), options.n_head());  // 3 times (..., nh, T, hs)
+  return {qkv[0], qkv[1], qkv[2]};
+}
+
+AttentionOptions MultiHeadAttentionImpl::attention_options(
+    const std::optional<at::Tensor>& mask) const {
+  return {.mask = mask,
+          .scale = options.scale(),
+          .causal = options.causal() ? Causal::kLowerRight : Causal::kNone,
+          .dropout = options.dropout(),
+          .training = is_training()};
+}
+
+}  // namespace mini

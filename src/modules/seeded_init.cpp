@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#include "modules/seeded_init.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+#include <utility>
+
+namespace mini::detail {
+namespace {
+
+using torch::nn::Embedding;
+using torch::nn::EmbeddingOptions;
+using torch::nn::Linear;
+using torch::nn::LinearOptions;
+
+thread_local bool leave_undrawn = false;
+
+void give_memory(at::Tensor& parameter, at::IntArrayRef sizes) {
+  parameter.set_data(at::empty(sizes, parameter.options().requires_grad(false)));
+}
+
+}  // namespace
+
+std::optional<at::Generator> seeded_generator(const std::optional<uint64_t>& seed) {
+  if (!seed) {
+    return std::nullopt;
+  }
+  return at::make_generator<at::CPUGeneratorImpl>(*seed);
+}
+
+std::optional<uint64_t> next_seed(const std::optional<at::Generator>& generator) {
+  if (!generator) {
+    return std::nullopt;
+  }
+  return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
+}
+
+Linear make_linear(const LinearOptions& options, const std::optional<at::Generator>& generator) {
+  if (!generator && !leave_undrawn) {
+    return Linear(options);
+  }
+  // Linear's constructor draws from the global generator; with no rows it has nothing to draw.
+  Linear linear(LinearOptions(options.in_features(), 0).bias(options.bias()));
+  linear->options = options;
+  const at::NoGradGuard no_grad;
+  give_memory(linear->weight, {options.out_features(), options.in_features()});
+  if (options.bias()) {
+    give_memory(linear->bias, {options.out_features()});
+  }
+  if (!leave_undrawn) {
+    const double bound = 1.0 / std::sqrt(static_cast<double>(options.in_features()));
+    linear->weight.uniform_(-bound, bound, generator);
+    if (options.bias()) {
+      linear->bias.uniform_(-bound, bound, generator);
+    }
+  }
+  return linear;
+}
+
+Embedding undrawn_embedding(int64_t rows, int64_t width) {
+  Embedding embedding(EmbeddingOptions(0, width));  // with no rows it has nothing to draw
+  embedding->options.num_embeddings(rows);
+  give_memory(embedding->weight, {rows, width});
+  return embedding;
+}
+
+LeaveUndrawn::LeaveUndrawn() : before_(std::exchange(leave_undrawn, true)) {}
+LeaveUndrawn::~LeaveUndrawn() { leave_undrawn = before_; }
+bool LeaveUndrawn::in_force() { return leave_undrawn; }
+
+}  // namespace mini::detail

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+#include "mini/text.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/stack.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "files/atomic_file.h"
+#include "files/mapped_file.h"
+#include "files/safetensors_header.h"
+#include "mini/safetensors.h"
+
+namespace mini {
+namespace {
+
+constexpr const char* kTensorName = "tokens";
+constexpr const char* kVocabSize = "vocab_size";
+
+template <typename Id>
+constexpr const char* kDtype = sizeof(Id) == 2 ? "U16" : "U32";
+
+template <typename Id>
+bool fits(const Tokenizer& tokenizer) {
+  return tokenizer.vocab_size() - 1 <= int64_t{std::numeric_limits<Id>::max()};
+}
+
+template <typename Id>
+std::string token_file_header(int64_t count, int64_t vocab_size) {
+  detail::SafetensorsHeader header;
+  header.metadata = {{kVocabSize, std::to_string(vocab_size)}};
+  header.tensors.push_back(
+      {.name = kTensorName, .dtype = kDtype<Id>, .shape = {count}, .begin = 0, .end = 0});
+  detail::place_tensors(header.tensors);
+  return detail::write_safetensors_header(header);
+}
+
+template <typename Id>
+void write_tokens_as(const std::filesystem::path& path, std::string_view text,
+                     const Tokenizer& tokenizer) {
+  int64_t count = 0;
+  for (std::size_t offset = 0; offset < text.size(); ++count) tokenizer.next_token(text, offset);
+
+  AtomicFile file(path);
+  file.write(token_file_header<Id>(count, tokenizer.vocab_size()));
+  constexpr std::size_t kPiece = 1 << 16;
+  std::vector<Id> piece;
+  piece.reserve(kPiece);
+  for (std::size_t offset = 0; offset < text.size();) {
+    piece.clear();
+    while (piece.size() < kPiece && offset < text.size()) {
+      piece.push_back(static_cast<Id>(tokenizer.next_token(text, offset)));
+    }
+    file.write({reinterpret_cast<const char*>(piece.data()), piece.size() * sizeof(Id)});
+  }
+  file.commit();
+}
+
+void check_windows(const char* function, const at::Tensor& tokens, int64_t batch_size,
+                   int64_t block_size) {
+  TORCH_CHECK(batch_size > 0 && block_size > 0, function,
+              ": expected batch_size and block_size above 0, got batch_size ", batch_size,
+              " and block_size ", block_size);
+  TORCH_CHECK(tokens.defined() && tokens.dim() == 1 &&
+                  at::isIntegralType(tokens.scalar_type(), /*includeBool=*/false),
+              function, ": expected tokens (N) of an integer type, got ",
+              tokens.defined() ? c10::str(tokens.scalar_type(), ' ', tokens.sizes()) : "none");
+}
+
+}  // namespace
+
+TextFile::TextFile(const std::filesystem::path& path) {
+  try {
+    file_ = std::make_shared<const MappedFile>(path);
+  } catch (const std::runtime_error& error) {
+    TORCH_CHECK(false, "TextFile: ", error.what());
+  }
+  TORCH_CHECK(!bytes().empty(), "TextFile: '", path.string(), "' is empty");
+}
+
+std::string_view TextFile::bytes() const { return file_->bytes(); }
+
+void write_tokens(const std::filesystem::path& path, std::string_view text,
+                  const Tokenizer& tokenizer) {
+  try {
+    if (fits<uint16_t>(tokenizer)) {
+      write_tokens_as<uint16_t>(path, text, tokenizer);
+    } else {
+      write_tokens_as<uint32_t>(path, text, tokenizer);
+    }
+  } catch (const std::system_error& error) {
+    TORCH_CHECK(false, "write_tokens: ", error.what());
+  }
+}
+
+at::Tensor read_tokens(const std::filesystem::path& path, int64_t vocab_size) {
+  const SafetensorsFile file = load_safetensors(path);
+  const at::Tensor* tokens = file.tensors.find(kTensorName);
+  TORCH_CHECK(file.tensors.size() == 1 && tokens != nullptr && tokens->dim() == 1 &&
+                  (tokens->scalar_type() == at::kUInt16 || tokens->scalar_type() == at::kUInt32),
+              "read_tokens: ", path.string(), ": expected one tensor '", kTensorName,
+              "' (N) of U16 or U32");
+  const auto saved = file.metadata.find(kVocabSize);
+  TORCH_CHECK(saved != file.metadata.end() && saved->second == std::to_string(vocab_size),
+              "read_tokens: ", path.string(), ": expected tokens of a vocabulary of ", vocab_size,
+              ", got ", saved == file.metadata.end() ? "none" : saved->second);
+  return *tokens;
+}
+
+TokenSplit split_tokens(const at::Tensor& tokens) {
+  TORCH_CHECK(tokens.defined() && tokens.dim() == 1, "split_tokens: expected tokens (N)");
+  const int64_t count = tokens.size(0);
+  const int64_t train = count / 10 * 9 + count % 10 * 9 / 10;  // without overflow
+  return {tokens.narrow(0, 0, train), tokens.narrow(0, train, count - train)};
+}
+
+RandomWindows::RandomWindows(at::Tensor tokens, int64_t batch_size, int64_t block_size,
+                             uint64_t seed)
+    : tokens_(std::move(tokens)),
+      batch_size_(batch_size),
+      block_size_(block_size),
+      generator_(at::make_generator<at::CPUGeneratorImpl>(seed)) {
+  check_windows("RandomWindows", tokens_, batch_size, block_size);
+  TORCH_CHECK(tokens_.size(0) > block_size, "RandomWindows: expected more tokens than block_size ",
+              block_size, ", got ", tokens_.size(0));
+}
+
+Batch RandomWindows::next() {
+  const at::Tensor begins =
+      at::randint(tokens_.size(0) - block_size_, {batch_size_}, generator_);  // (B)
+  std::vector<at::Tensor> windows;
+  for (int64_t b = 0; b < batch_size_; ++b) {
+    const int64_t begin = begins.const_data_ptr<int64_t>()[b];
+    windows.push_back(tokens_.narrow(0, begin, block_size_ + 1).to(at::kLong));
+  }
+  const at::Tensor all = at::stack(windows);  // (B, T + 1)
+  return {all.narrow(1, 0, block_size_).contiguous(), all.narrow(1, 1, block_size_).contiguous()};
+}
+
+void for_each_window(const at::Tensor& tokens, int64_t batch_size, int64_t block_size,
+                     const std::function<void(const Batch&)>& visit) {
+  check_windows("for_each_window", tokens, batch_size, block_size);
+  TORCH_CHECK(tokens.size(0) >= 2, "for_each_window: expected at least 2 tokens, got ",
+              tokens.size(0));
+  const auto visit_windows = [&](int64_t begin, int64_t targets, int64_t T) {
+    const at::Tensor piece = tokens.narrow(0, begin, targets + 1).to(at::kLong);
+    visit({piece.narrow(0, 0, targets).view({-1, T}), piece.narrow(0, 1, targets).view({-1, T})});
+  };
+  const int64_t targets = tokens.size(0) - 1;
+  const int64_t in_full_windows = targets / block_size * block_size;
+  for (int64_t begin = 0; begin < in_full_windows; begin += batch_size * block_size) {
+    const int64_t piece = std::min(batch_size * block_size, in_full_windows - begin);
+    visit_windows(begin, piece, block_size);
+  }
+  const int64_t rest = targets - in_full_windows;
+  if (rest > 0) visit_windows(in_full_windows, rest, rest);
+}
+
+}  // namespace mini

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT
+// Runs of train_gpt that are stopped, killed or hindered, and go on.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include "apps/compare_runs.h"
+#include "apps/program.h"
+#include "apps/tiny_run.h"
+#include "support/support.h"
+
+namespace fs = std::filesystem;
+using namespace mini::test;
+using nlohmann::json;
+
+namespace {
+
+// Long enough to be interrupted, with everything random that there is.
+const std::string kLong = "--steps 300 --eval-every 30 --dropout 0.2 --learning-rate 0.01";
+
+/// Stops a fresh run as Ctrl-C would, somewhere after the first checkpoint.
+Run interrupted_run(const TinyFolder& folder, const std::string& run, int signal,
+                    const std::string& options = kLong) {
+  Background program(folder.train(run, options));
+  wait_for_steps(program, folder / run, 40);
+  program.send(signal);
+  return program.finish();
+}
+
+/// Kills a run again and again, at moments of all its phases, and lets it end at last.
+void run_with_kills(const TinyFolder& folder, const std::string& run_name, int kills,
+                    unsigned seed) {
+  std::mt19937 random(seed);
+  for (int i = 0; i < kills; ++i) {
+    const bool begun = fs::exists(folder / run_name);
+    Background program(begun ? folder.resume(run_name) : folder.train(run_name, kLong));
+    // Some steps at most, or there would be none left for the next process.
+    const std::size_t limit = (begun ? lines_of_metrics(folder / run_name) : 0) + 25;
+    const auto moment =
+        std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 2'000'000);
+    while (program.is_running() && std::chrono::steady_clock::now() < moment &&
+           lines_of_metrics(folder / run_name) < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    program.send(SIGKILL);
+    program.finish();
+  }
+  const bool begun = fs::exists(folder / run_name);
+  const Run end = run(begun ? folder.resume(run_name) : folder.train(run_name, kLong));
+  INFO(end.err);
+  REQUIRE(end.status == 0);
+}
+
+}  // namespace
+
+TEST_CASE("train_gpt stops when asked, and goes on bit for bit", "[app][train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("whole", kLong)).status == 0);
+
+  for (const int signal : {SIGTERM, SIGINT}) {
+    INFO("signal " << signal);
+    const std::string name = signal == SIGTERM ? "terminated" : "interrupted";
+    const Run stopped = interrupted_run(folder, name, signal);
+    INFO(stopped.err);
+    CHECK(stopped.status == 0);
+    const int64_t step = saved_step(folder / name / "last");
+    REQUIRE(step < 300);
+    CHECK(step >= 40);
+    CHECK_THAT(stopped.out,
+               ContainsSubstring("stopped at step " + std::to_string(step) + " of 300"));
+    CHECK_THAT(stopped.out,
+               ContainsSubstring("to go on: train_gpt --resume " + (folder / name).string()));
+    CHECK(folder.metrics(name).back()["step"] == step);
+
+    const Run resumed = run(folder.resume(name));
+    INFO(resumed.err);
+    CHECK(resumed.status == 0);
+    CHECK_THAT(resumed.err, ContainsSubstring("; from step " + std::to_string(step) + "\n"));
+    check_same_runs(folder, name, "whole");
+  }
+
+  const Run nothing_left = run(folder.resume("whole"));
+  CHECK(nothing_left.status == 0);
+  CHECK_THAT(nothing_left.out, ContainsSubstring("done: step 300 of 300"));
+  CHECK_THAT(nothing_left.err, ContainsSubstring("all its steps are made"));
+  CHECK_THAT(run(folder.train("whole", kLong)).err, ContainsSubstring("train_gpt --resume "));
+  CHECK(folder.metrics("whole").size() == 300);
+}
+
+TEST_CASE("a run that is resumed without a part of its state goes another way",
+          "[app][train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("whole", kLong)).status == 0);
+  REQUIRE(interrupted_run(folder, "run", SIGTERM).status == 0);
+  REQUIRE(saved_step(folder / "run/last") < 300);
+  const auto copy = [&](const std::string& name) {
+    fs::copy(folder / "run", folder / name, fs::copy_options::recursive);
+    return folder / name / "last";
+  };
+  const auto ends_as_the_whole = [&](const std::string& name) {
+    const Run resumed = run(folder.resume(name));
+    INFO(resumed.err);
+    REQUIRE(resumed.status == 0);
+    return same(tensors_of(folder / name / "last", "model"),
+                tensors_of(folder / "whole/last", "model"));
+  };
+  copy("control");
+  CHECK(ends_as_the_whole("control"));
+
+  const fs::path optimizer = copy("no_optimizer") / "optimizer.safetensors";
+  const auto file = mini::load_safetensors(optimizer);
+  Tensors fresh;
+  for (const auto& item : file.tensors) {
+    if (item.key().ends_with(".step")) fresh.insert(item.key(), at::zeros_like(item.value()));
+  }
+  mini::save_safetensors(optimizer, fresh, file.metadata);
+  CHECK_FALSE(ends_as_the_whole("no_optimizer"));
+
+  for (const std::string generator : {"dropout", "windows"}) {
+    INFO(generator);
+    const fs::path path = copy("no_" + generator) / "state.json";
+    auto state = nlohmann::ordered_json::parse(read_file(path));
+    const std::string other = generator == "dropout" ? "windows" : "dropout";
+    state["generators"][generator] = state["generators"][other];
+    write_file(path, state.dump());
+    CHECK_FALSE(ends_as_the_whole("no_" + generator));
+  }
+}
+
+TEST_CASE("train_gpt survives kills at random moments", "[app][train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("whole", kLong)).status == 0);
+  run_with_kills(folder, "killed", 5, 1);
+  check_same_runs(folder, "killed", "whole");
+}
+
+TEST_CASE("train_gpt survives 50 kills at random moments", "[app][train_gpt][.slow]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("whole", kLong)).status == 0);
+  for (unsigned seed = 0; seed < 5; ++seed) {
+    INFO("seed " << seed);
+    const std::string name = "killed" + std::to_string(seed);
+    run_with_kills(folder, name, 10, seed);
+    check_same_runs(folder, name, "whole");
+  }
+}
+
+TEST_CASE("a full disk ends train_gpt, and the last checkpoint stays", "[app][train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("whole", kLong)).status == 0);
+  REQUIRE(interrupted_run(folder, "run", SIGTERM).status == 0);
+  const int64_t step = saved_step(folder / "run/last");
+  REQUIRE(step < 270);  // one evaluation is to come
+  const auto blocks = (fs::file_size(folder / "run/last/optimizer.safetensors") - 1) / 512;
+
+  // A limit on the size of files (in blocks of 512 bytes) stands in for a full disk.
+  const Run full = run("train_gpt --help >/dev/null; ulimit -f " + std::to_string(blocks) +
+                       "; trap '' XFSZ; '" MINI_APPS "'/" + folder.resume("run"));
+  CHECK(full.status == 1);
+  CHECK_THAT(full.err, ContainsSubstring("train_gpt: "));
+  CHECK_THAT(full.err, ContainsSubstring("cannot write"));
+  CHECK_THAT(full.err, ContainsSubstring("optimizer.safetensors': File too large"));
+  CHECK(saved_step(folder / "run/last") == step);
+  CHECK(files_of(folder / "run").count(".last.new") == 0);
+
+  REQUIRE(run(folder.resume("run")).status == 0);
+  check_same_runs(folder, "run", "whole");
+}
+
+TEST_CASE("train_gpt resumes only as the run was configured", "[app][train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("run", "--steps 6 --eval-every 3")).status == 0);
+  const Run other = run(folder.resume("run") + " --n-layer 6 --dropout 0.5 --n-embd 16 --bias");
+  CHECK(other.status == 1);
+  CHECK(is_one_line(other.err));
+  CHECK_THAT(other.err,
+             ContainsSubstring("has another configuration: --n-layer is 2 there, 6 here; "
+                               "--dropout is 0.0 there, 0.5 here; --bias is false there, "
+                               "true here"));
+  CHECK_THAT(run(folder.resume("run") + " --data other.txt").err,
+             ContainsSubstring("--data is \"" + (folder / "text.txt").string() + "\" there"));
+  CHECK(run(folder.resume("run") + " --n-layer 2 --threads 2 --data " + folder.path_of("text.txt"))
+            .status == 0);
+
+  const auto copy = [&](const std::string& name) {
+    fs::copy(folder / "run", folder / name, fs::copy_options::recursive);
+    return folder / name;
+  };
+  {  // a checkpoint of another run
+    REQUIRE(run(folder.train("other", "--steps 6 --n-layer 3")).status == 0);
+    fs::remove_all(copy("mixed") / "last");
+    fs::copy(folder / "other/last", folder / "mixed/last");
+    CHECK_THAT(run(folder.resume("mixed")).err,
+               ContainsSubstring("another configuration: eval_every 250 there, 3 here; n_layer 3 "
+                                 "there, 2 here"));
+  }
+  {  // a checkpoint that is cut off
+    const fs::path path = copy("cut") / "last/state.json";
+    const std::string state = read_file(path);
+    write_file(path, state.substr(0, state.size() / 2));
+    const Run cut = run(folder.resume("cut"));
+    CHECK(cut.status == 1);
+    CHECK(is_one_line(cut.err));
+    CHECK_THAT(cut.err, ContainsSubstring("last/state.json' is not JSON"));
+  }
+  {  // a checkpoint that lacks tensors: all are named, on one line
+    const fs::path path = copy("holes") / "last/model.safetensors";
+    torch::OrderedDict<std::string, at::Tensor> kept;
+    const auto file = mini::load_safetensors(path);
+    for (const auto& item : file.tensors) {
+      if (!item.key().ends_with("ln_1.weight")) kept.insert(item.key(), item.value());
+    }
+    mini::save_safetensors(path, kept, file.metadata);
+    const Run holes = run(folder.resume("holes"));
+    CHECK(holes.status == 1);
+    CHECK(is_one_line(holes.err));
+    CHECK_THAT(holes.err, ContainsSubstring("missing: transformer.h.0.ln_1.weight") &&
+                              ContainsSubstring("; missing: transformer.h.1.ln_1.weight"));
+  }
+  {  // no checkpoint to go on from, but a best one to lose
+    fs::remove_all(copy("headless") / "last");
+    const Run headless = run(folder.resume("headless"));
+    CHECK(headless.status == 1);
+    CHECK_THAT(headless.err, ContainsSubstring("headless' has no checkpoint 'last'"));
+  }
+  {  // a configuration that is damaged
+    const fs::path path = copy("damaged") / "config.json";
+    const std::string config = read_file(path);
+    const auto error = [&](const std::string& from, const std::string& to) {
+      std::string damaged = config;
+      damaged.replace(damaged.find(from), from.size(), to);
+      write_file(path, damaged);
+      const Run refused = run(folder.resume("damaged"));
+      CHECK(refused.status == 1);
+      CHECK_THAT(refused.err, ContainsSubstring("damaged/config.json': "));
+      return refused.err;
+    };
+    CHECK_THAT(error("\"n_layer\": 2", "\"n_layer\": \"2\""),
+               ContainsSubstring("n_layer: expected a whole number, got \"2\""));
+    CHECK_THAT(error("\"n_layer\"", "\"n_layers\""),
+               ContainsSubstring("n_layer: expected a value"));
+    CHECK_THAT(error("\"eval_every\": 3", "\"eval_every\": 0"),
+               ContainsSubstring("eval_every: out of range, got 0"));
+    CHECK_THAT(error("\"seed\"", "\"more\": 1, \"seed\""),
+               ContainsSubstring("expected the 24 settings of a run, got 25"));
+  }
+  const Run none = run(folder.resume("none"));
+  CHECK(none.status == 1);
+  CHECK_THAT(none.err, ContainsSubstring("none' is not the folder of a training run"));
+}
+
+TEST_CASE("only one train_gpt works in a folder", "[app][train_gpt]") {
+  const TinyFolder folder;
+  Background first(folder.train("run", "--steps 1000000"));
+  wait_for_steps(first, folder / "run", 1);
+  const Run second = run(folder.resume("run"));
+  CHECK(second.status == 1);
+  CHECK_THAT(second.err,
+             ContainsSubstring("another train_gpt works in '" + (folder / "run").string() + "'"));
+  first.send(SIGTERM);
+  CHECK(first.finish().status == 0);
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+#include "files/json_file.h"
+
+#include <string>
+
+#include "support/files.h"
+#include "support/support.h"
+
+using mini::Json;
+using mini::json_member;
+using mini::read_json;
+using mini::write_json;
+using mini::test::ContainsSubstring;
+using mini::test::read_file;
+using mini::test::TemporaryFolder;
+using mini::test::write_file;
+
+namespace {
+
+template <typename Body>
+std::string runtime_error_of(Body body) {
+  try {
+    body();
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("JSON comes back as it was, in its order", "[json_file]") {
+  const TemporaryFolder folder;
+  const Json json = {{"z", 1}, {"a", {0.1, "é\n", nullptr}}, {"big", 18446744073709551615U}};
+  write_json(folder / "a.json", json);
+  CHECK(read_json(folder / "a.json") == json);
+  CHECK(read_json(folder / "a.json").dump() == json.dump());
+}
+
+TEST_CASE("a file of JSON cut off anywhere is none", "[json_file]") {
+  const TemporaryFolder folder;
+  write_json(folder / "a.json", {{"step", 12}, {"names", {"a", "b"}}});
+  const std::string whole = read_file(folder / "a.json");
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    INFO(size);
+    write_file(folder / "cut", whole.substr(0, size));
+    CHECK_THAT(runtime_error_of([&] { read_json(folder / "cut"); }),
+               ContainsSubstring("'" + (folder / "cut").string() + "' is not JSON: "));
+  }
+}
+
+TEST_CASE("what cannot be read or written is named with the reason", "[json_file]") {
+  const TemporaryFolder folder;
+  CHECK_THAT(runtime_error_of([&] { read_json(folder / "none"); }),
+             ContainsSubstring("cannot read '" + (folder / "none").string() +
+                               "': No such file or directory"));
+  CHECK_THAT(runtime_error_of([&] { read_json(folder.path()); }),
+             ContainsSubstring("is no regular file"));
+  write_file(folder / "nul", std::string("{}\0", 3));
+  CHECK_THAT(runtime_error_of([&] { read_json(folder / "nul"); }), ContainsSubstring("NUL byte"));
+  CHECK_THAT(runtime_error_of([&] { write_json(folder / "a", "\xff"); }),
+             ContainsSubstring("cannot write '" + (folder / "a").string() + "': invalid UTF-8"));
+  CHECK_THAT(runtime_error_of([&] { write_json(folder / "none/a", 1); }),
+             ContainsSubstring("No such file or directory"));
+  CHECK(folder.entries() == std::set<std::string>{"nul"});
+}
+
+TEST_CASE("a reader's problem is reported with the path", "[json_file]") {
+  const TemporaryFolder folder;
+  write_file(folder / "a", R"({"steps": 3})");
+  const auto steps = [](const Json& json) { return json_member<int64_t>(json, "steps"); };
+  CHECK(read_json(folder / "a", steps) == 3);
+  const auto seed = [](const Json& json) { return json_member<int64_t>(json, "seed"); };
+  CHECK_THAT(
+      runtime_error_of([&] { read_json(folder / "a", seed); }),
+      ContainsSubstring("'" + (folder / "a").string() + "': seed: expected a value, got null"));
+}
+
+TEST_CASE("a member must be there and of its type", "[json_file]") {
+  const Json json = {
+      {"yes", true}, {"whole", 7},  {"negative", -7},  {"half", 0.5},
+      {"text", "7"}, {"list", {1}}, {"null", nullptr}, {"huge", 18446744073709551615U}};
+  CHECK(json_member<bool>(json, "yes"));
+  CHECK(json_member<int64_t>(json, "negative") == -7);
+  CHECK(json_member<uint64_t>(json, "huge") == 18446744073709551615U);
+  CHECK(json_member<double>(json, "half") == 0.5);
+  CHECK(json_member<double>(json, "whole") == 7.0);
+  CHECK(json_member<std::string>(json, "text") == "7");
+  CHECK(json_member<Json>(json, "list") == Json({1}));
+
+  const auto error = [&](auto type, const std::string& name) {
+    return runtime_error_of([&] { json_member<decltype(type)>(json, name); });
+  };
+  CHECK(error(false, "whole") == "whole: expected true or false, got 7");
+  CHECK(error(int64_t(), "half") == "half: expected a whole number, got 0.5");
+  CHECK(error(int64_t(), "yes") == "yes: expected a whole number, got true");
+  CHECK(error(int64_t(), "huge") == "huge: expected a whole number, got 18446744073709551615");
+  CHECK(error(uint64_t(), "negative") == "negative: expected a whole number, got -7");
+  CHECK(error(double(), "text") == "text: expected a number, got \"7\"");
+  CHECK(error(std::string(), "null") == "null: expected a string, got null");
+  CHECK(error(Json(), "text") == "text: expected an object or a list, got \"7\"");
+  CHECK(error(double(), "absent") == "absent: expected a value, got null");
+  CHECK(runtime_error_of([] { json_member<bool>(Json({1}), "a"); }) ==
+        "a: expected a member of an object, got [1]");
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+#include "files/utf8.h"
+
+#include <string>
+#include <vector>
+
+#include "support/support.h"
+
+using mini::detail::code_point_name;
+using mini::detail::first_character;
+using mini::detail::Utf8;
+
+namespace {
+
+/// UTF-8 by arithmetic, surrogates and numbers beyond Unicode included.
+std::string encode(char32_t c) {
+  const auto tail = [&](unsigned shift) { return static_cast<char>(0x80 | (c >> shift & 0x3f)); };
+  if (c < 0x80) return {static_cast<char>(c)};
+  if (c < 0x800) return {static_cast<char>(0xc0 | c >> 6), tail(0)};
+  if (c < 0x10000) return {static_cast<char>(0xe0 | c >> 12), tail(6), tail(0)};
+  return {static_cast<char>(0xf0 | c >> 18), tail(12), tail(6), tail(0)};
+}
+
+}  // namespace
+
+TEST_CASE("every code point is read, and surrogates and what lies beyond are none", "[utf8]") {
+  for (char32_t c = 0; c < 0x200000; ++c) {
+    const bool exists = c <= 0x10ffff && (c < 0xd800 || c > 0xdfff);
+    const Utf8 character = first_character(encode(c) + "x");
+    if (exists != (character.kind == Utf8::kCharacter) ||
+        (exists && (character.code_point != c || character.length != encode(c).size()))) {
+      FAIL("code point " << static_cast<uint32_t>(c));
+    }
+  }
+}
+
+TEST_CASE("a character that the text cuts off is incomplete", "[utf8]") {
+  for (const char32_t c : {0x80, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xffff, 0x10000, 0x10ffff}) {
+    const std::string whole = encode(c);
+    for (std::size_t size = 1; size < whole.size(); ++size) {
+      INFO(static_cast<uint32_t>(c) << " after " << size);
+      CHECK(first_character(whole.substr(0, size)).kind == Utf8::kIncomplete);
+    }
+  }
+}
+
+TEST_CASE("what no text could continue is invalid, even where the text ends", "[utf8]") {
+  const std::vector<std::string> invalid = {
+      "\x80",          // a continuation that continues nothing
+      "\xc0\xaf",      // '/' in two bytes
+      "\xc1\xbf",      //
+      "\xe0\x9f",      // three bytes for what fits in two
+      "\xed\xa0",      // a surrogate
+      "\xf0\x8f",      // four bytes for what fits in three
+      "\xf4\x90",      // beyond U+10FFFF
+      "\xf5",          //
+      "\xff",          //
+      "\xc3(",         // not continued
+      "\xe2\x82(",     //
+      "\xf0\x9f\x98("  //
+  };
+  for (const std::string& text : invalid) {
+    INFO(Catch::Detail::stringify(text));
+    CHECK(first_character(text).kind == Utf8::kInvalid);
+  }
+}
+
+TEST_CASE("code points are named as Unicode does", "[utf8]") {
+  CHECK(code_point_name(0) == "U+0000");
+  CHECK(code_point_name(0xe9) == "U+00E9");
+  CHECK(code_point_name(0x1f600) == "U+1F600");
+}
