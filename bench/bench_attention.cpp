@@ -265,8 +265,8 @@ Json to_json(const Results& results) {
 
 Table to_table(const Results& results) {
   Table table{{"batch", "heads", "tq", "tk", "head_size", "causal", "pass", "threads", "peer",
-                     "ours_us", "peer_us", "ratio", "peak_share"},
-                    {}};
+               "ours_us", "peer_us", "ratio", "peak_share"},
+              {}};
   for (const Row& row : results.rows) {
     table.rows.push_back({row.shape.batch, row.shape.heads, row.shape.tq, row.shape.tk,
                           row.shape.head_size, row.shape.causal,
@@ -320,20 +320,20 @@ Results run(const Options& options) {
 }  // namespace mini::app
 
 int main(int argc, char** argv) {
+  using namespace mini::app;
   Options options;
-  mini::app::App app(
-      "bench_attention",
-      "The fused attention beside LibTorch's and beside the formula, verified and timed.");
+  App app("bench_attention",
+          "The fused attention beside LibTorch's and beside the formula, verified and timed.");
   app.add_option("--filter", options.filter, "Only shapes whose name holds this text");
-  mini::app::add_list(app, "--threads", options.threads, "Numbers of threads, separated by commas (1,2)",
-                 mini::app::thread_count());
+  add_list(app, "--threads", options.threads, "Numbers of threads, separated by commas (1,2)",
+           thread_count());
   app.add_option("--target", options.target, "Instruction set, such as AVX2 (the best)");
   app.add_option("--seconds", options.seconds, "Time for each pair of peers (0.5)")
-      ->check(mini::app::finite_number());
+      ->check(finite_number());
   app.add_flag("--default-malloc", options.default_malloc,
                "Leave the allocator as it comes, for both sides");
   return app.run(argc, argv, [&] {
     const Results results = run(options);
-    return mini::app::Report{to_text(options, results), to_json(results), to_table(results)};
+    return Report{to_text(options, results), to_json(results), to_table(results)};
   });
 }

@@ -140,9 +140,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-Json ask(Subprocess& peer, const Json& request) {
-  return Json::parse(peer.ask(request.dump()));
-}
+Json ask(Subprocess& peer, const Json& request) { return Json::parse(peer.ask(request.dump())); }
 
 Json peer_turn(Subprocess& peer, const Case& what) {
   return what.trains()
@@ -265,21 +263,22 @@ Table to_table(const std::vector<Row>& rows) {
 }  // namespace mini::app
 
 int main(int argc, char** argv) {
+  using namespace mini::app;
   Options options;
-  mini::app::App app("bench_training",
-                "Training and generation beside the same GPT in PyTorch, compared and timed.");
+  App app("bench_training",
+          "Training and generation beside the same GPT in PyTorch, compared and timed.");
   app.add_option("--python", options.python, "A Python with torch and safetensors (python3)")
-      ->check(mini::app::file_name())
+      ->check(file_name())
       ->type_name("PATH");
   app.add_option("--filter", options.filter, "Only modes whose name holds this text");
-  mini::app::add_list(app, "--threads", options.threads, "Numbers of threads, separated by commas (1,2)",
-                 mini::app::thread_count());
+  add_list(app, "--threads", options.threads, "Numbers of threads, separated by commas (1,2)",
+           thread_count());
   app.add_option("--turns", options.turns, "Turns of each side (21)")
-      ->transform(mini::app::positive_integer());
+      ->transform(positive_integer());
   app.add_flag("--default-malloc", options.default_malloc, "Leave our allocator as it comes");
   return app.run(argc, argv, [&] {
-    const std::string cpu = mini::app::cpu_name();
+    const std::string cpu = cpu_name();
     const std::vector<Row> rows = run(options);
-    return mini::app::Report{to_text(cpu, rows), to_json(cpu, rows), to_table(rows)};
+    return Report{to_text(cpu, rows), to_json(cpu, rows), to_table(rows)};
   });
 }

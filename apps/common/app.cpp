@@ -44,7 +44,7 @@ CLI::Validator expects(const std::string& what, std::function<bool(const std::st
 // Leaves the number in the one form that cannot be read as octal.
 CLI::Validator expects_integer(const std::string& what, uint64_t least, uint64_t most) {
   return {[=](std::string& text) {
-            const std::optional<uint64_t> number = mini::parse<uint64_t>(text);
+            const std::optional<uint64_t> number = parse<uint64_t>(text);
             if (!number || *number < least || *number > most) {
               return expected(what, text);
             }
@@ -181,48 +181,48 @@ CLI::Validator file_name() {
 
 CLI::Validator finite_number() {
   return expects("a finite number", [](const std::string& text) {
-    return std::isfinite(mini::parse<double>(text).value_or(NAN));
+    return std::isfinite(parse<double>(text).value_or(NAN));
   });
 }
 
 CLI::Validator number_from_zero() {
   return expects("a finite number of at least 0", [](const std::string& text) {
-    const double number = mini::parse<double>(text).value_or(NAN);
+    const double number = parse<double>(text).value_or(NAN);
     return std::isfinite(number) && number >= 0;
   });
 }
 
 CLI::Validator positive_number() {
   return expects("a finite number above 0", [](const std::string& text) {
-    const double number = mini::parse<double>(text).value_or(NAN);
+    const double number = parse<double>(text).value_or(NAN);
     return std::isfinite(number) && number > 0;
   });
 }
 
 CLI::Validator probability() {
   return expects("a number from 0 to 1", [](const std::string& text) {
-    const double number = mini::parse<double>(text).value_or(NAN);
+    const double number = parse<double>(text).value_or(NAN);
     return number >= 0 && number <= 1;
   });
 }
 
 CLI::Validator decay_rate() {
   return expects("a number from 0 to below 1", [](const std::string& text) {
-    const double number = mini::parse<double>(text).value_or(NAN);
+    const double number = parse<double>(text).value_or(NAN);
     return number >= 0 && number < 1;
   });
 }
 
 CLI::Validator positive_probability() {
   return expects("a number above 0, at most 1", [](const std::string& text) {
-    const double number = mini::parse<double>(text).value_or(NAN);
+    const double number = parse<double>(text).value_or(NAN);
     return number > 0 && number <= 1;
   });
 }
 
 CLI::Validator divisor() {
   return expects("a finite number with a finite inverse", [](const std::string& text) {
-    const double number = mini::parse<double>(text).value_or(NAN);
+    const double number = parse<double>(text).value_or(NAN);
     return std::isfinite(number) && std::isfinite(1 / number);
   });
 }

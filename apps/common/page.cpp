@@ -6,7 +6,7 @@
 namespace mini::app {
 namespace {
 
-Json channels(Color color) { return {color.red, color.green, color.blue}; }
+Json channels(detail::Color color) { return {color.red, color.green, color.blue}; }
 
 }  // namespace
 
@@ -17,10 +17,10 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 }
 
 std::string page_with_data(std::string_view source, Json data) {
-  for (const Color color : kViridis) {
+  for (const detail::Color color : detail::kViridis) {
     data["colors"].push_back(channels(color));
   }
-  data["nan_color"] = channels(kNanColor);
+  data["nan_color"] = channels(detail::kNanColor);
   std::string json = data.dump();
   replace_all(json, "<", "\\u003c");  // so that no text in it ends the element that holds it
   std::string html(source);

@@ -110,12 +110,12 @@ void write_report(const Report& report, Format format,
     write_to_stdout(content);
     return;
   }
-  AtomicFile file(*path);
+  detail::AtomicFile file(*path);
   file.write(content);
   file.commit();
 }
 
-Json to_json(const at::Tensor& tensor) {
+Json tensor_json(const at::Tensor& tensor) {
   const bool truth_values = tensor.scalar_type() == at::kBool;
   const std::vector<double> values = numbers(tensor);
   const double* next = values.data();

@@ -47,7 +47,7 @@ void write_to_stdout(std::string_view content);
 
 /// A tensor of any number of dimensions as nested lists of numbers or truth values. JSON has no
 /// infinity and no NaN: these become the strings "inf", "-inf" and "nan".
-Json to_json(const at::Tensor& tensor);
+Json tensor_json(const at::Tensor& tensor);
 
 /// The elements of a tensor, row by row.
 std::vector<double> numbers(const at::Tensor& tensor);

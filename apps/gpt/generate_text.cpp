@@ -111,43 +111,43 @@ void generate_text(Options options) {
 }  // namespace mini::app
 
 int main(int argc, char** argv) {
+  using namespace mini::app;
   Options options;
   mini::GenerateOptions& generate = options.generate;
-  mini::app::CommandLine app("generate_text", "Writes text with a GPT.");
+  CommandLine app("generate_text", "Writes text with a GPT.");
   app.add_option(
          "--model", options.model,
          "Folder of a run, for its best checkpoint (the last while there is no best), of a "
          "checkpoint in it, or of a GPT-2 (config.json, model.safetensors), whose text is token "
          "ids: '1 2 3'")
       ->required()
-      ->check(mini::app::file_name())
+      ->check(file_name())
       ->type_name("MODEL");
   app.add_option("--prompt", options.prompt, "Text to go on from (a new line)");
-  mini::app::add_list(app, "--prompt-tokens", options.prompt_tokens, "The same as token ids: 1,2,3",
-                 mini::app::whole_number())
+  add_list(app, "--prompt-tokens", options.prompt_tokens, "The same as token ids: 1,2,3",
+           whole_number())
       ->excludes("--prompt");
   app.add_option("--new-tokens", generate.new_tokens, "Tokens to write (500)")
-      ->transform(mini::app::whole_number());
+      ->transform(whole_number());
   app.add_option("--temperature", generate.temperature,
                  "Below 1 likely tokens become likelier, 0 is --greedy (1)")
-      ->check(mini::app::number_from_zero());
+      ->check(number_from_zero());
   app.add_option("--top-k", generate.top_k, "Choose among the k likeliest tokens (all)")
-      ->transform(mini::app::positive_integer());
+      ->transform(positive_integer());
   app.add_option("--top-p", generate.top_p,
                  "Choose among the likeliest tokens that make up this probability (all)")
-      ->check(mini::app::positive_probability());
-  app.add_option("--seed", generate.seed, "Seed of the choices (1337)")
-      ->transform(mini::app::seed_number());
+      ->check(positive_probability());
+  app.add_option("--seed", generate.seed, "Seed of the choices (1337)")->transform(seed_number());
   app.add_flag("--greedy", options.greedy, "Always take the likeliest token")
       ->excludes("--temperature");
   app.add_option(
          "--full-context", options.full_context,
          "Beyond the block size: exact computes anew what each token sees, fast forgets the "
          "older half of it now and then (exact)")
-      ->check(mini::app::one_of({"exact", "fast"}));
+      ->check(one_of({"exact", "fast"}));
   app.footer("Example: generate_text --model run --prompt 'ROMEO:' --temperature 0.8 --top-k 20");
   return app.run(argc, argv, [&] {
-    mini::app::keep_freed_memory();
+    keep_freed_memory();
     options.prompt_given = app.count("--prompt") > 0;
     generate_text(options);
   });

@@ -23,7 +23,7 @@ double sum_of(const at::Tensor& numbers) { return numbers.sum(at::kDouble).item<
 
 // Rows of weights (queries, keys).
 template <typename Number>
-void add_rows(LargestInBins& bins, const at::Tensor& weights) {
+void add_rows(detail::LargestInBins& bins, const at::Tensor& weights) {
   const int64_t keys = weights.size(1);
   const Number* row = weights.const_data_ptr<Number>();
   for (int64_t i = 0; i < weights.size(0); ++i, row += keys) {
@@ -41,7 +41,7 @@ double even_entropy(int64_t T, bool causal) {
 }
 
 HeadView empty_view(int64_t T, int64_t values_each) {
-  return {{}, LargestInBins(T, T, values_each, values_each)};
+  return {{}, detail::LargestInBins(T, T, values_each, values_each)};
 }
 
 // q, k (T, hs)
@@ -60,8 +60,8 @@ HeadView view_of_head(const at::Tensor& q, const at::Tensor& k, std::optional<do
     const AttentionSteps steps =
         attention_steps(q.slice(0, first, end), k.slice(0, 0, keys), places,
                         {.scale = scale, .causal = causal ? Causal::kLowerRight : Causal::kNone});
-    total.entropy += sum_of(entropy(steps.weights));
-    total.peak += sum_of(peak(steps.weights));
+    total.entropy += sum_of(weight_entropy(steps.weights));
+    total.peak += sum_of(peak_weight(steps.weights));
     total.distance += sum_of(steps.output.squeeze(1) - places.slice(0, first, end).squeeze(1));
     const at::Tensor weights = steps.weights.contiguous();  // (queries, keys)
     if (weights.scalar_type() == at::kDouble) {

@@ -21,7 +21,7 @@ struct HeadFigures {
 
 struct HeadView {
   HeadFigures figures;
-  LargestInBins weights;
+  detail::LargestInBins weights;
 };
 
 /// The same head without the division of the scores by sqrt(hs), and with it.

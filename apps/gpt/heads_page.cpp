@@ -46,7 +46,7 @@ int64_t cells_of_heads_page(int64_t heads) {
   return std::clamp(static_cast<int64_t>(std::sqrt(cells)), int64_t{1}, kMostCells);
 }
 
-std::string packed_cells(const LargestInBins& bins, bool causal) {
+std::string packed_cells(const detail::LargestInBins& bins, bool causal) {
   std::string bytes;
   for (int64_t i = 0; i < bins.rows(); ++i) {
     for (int64_t j = 0; j < (causal ? i + 1 : bins.columns()); ++j) {

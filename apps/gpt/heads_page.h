@@ -25,6 +25,6 @@ int64_t cells_of_heads_page(int64_t heads);
 
 /// The cells of a square matrix as base64 of float32, little-endian, row by row; if `causal` each
 /// row only up to the diagonal.
-std::string packed_cells(const LargestInBins& bins, bool causal);
+std::string packed_cells(const detail::LargestInBins& bins, bool causal);
 
 }  // namespace mini::app

@@ -48,8 +48,7 @@ Inspection inspect(const Options& options) {
 std::string described(const Inspection& inspection) {
   return fmt::format("{} of {} of size {}, {}{}", counted(inspection.layers, "layer"),
                      counted(inspection.heads, "head"), inspection.head_size,
-                     counted(inspection.tokens, "token"),
-                     inspection.causal ? ", causal" : "");
+                     counted(inspection.tokens, "token"), inspection.causal ? ", causal" : "");
 }
 
 // Those whose figures are numbers.
@@ -145,7 +144,7 @@ std::string to_text(const Inspection& inspection) {
   return text + conclusion(inspection);
 }
 
-Json number(double value) { return to_json(at::scalar_tensor(value, at::kDouble)); }
+Json number(double value) { return tensor_json(at::scalar_tensor(value, at::kDouble)); }
 
 Json to_json(const HeadFigures& f) {
   return {{"entropy", number(f.entropy)},
@@ -175,8 +174,7 @@ Json to_json(const Inspection& inspection) {
 }
 
 Table to_table(const Inspection& inspection) {
-  Table table{{"layer", "head", "division", "entropy", "entropy_share", "peak", "distance"},
-                    {}};
+  Table table{{"layer", "head", "division", "entropy", "entropy_share", "peak", "distance"}, {}};
   for (const Head& head : inspection.views) {
     for (const auto& [division, view] :
          {std::pair("none", &head.unscaled), {"sqrt(head_size)", &head.scaled}}) {
@@ -224,7 +222,7 @@ void add_options(App& app, Options& options) {
                           ->needs(model)
                           ->excludes(prompt);
   add_list(app, "--prompt-tokens", options.prompt_tokens, "The same as token ids: 1,2,3",
-                 whole_number())
+           whole_number())
       ->needs(model)
       ->excludes(prompt)
       ->excludes(file);
@@ -245,30 +243,31 @@ void add_options(App& app, Options& options) {
 }  // namespace mini::app
 
 int main(int argc, char** argv) {
+  using namespace mini::app;
   Options options;
-  mini::app::App app("inspect_attention",
-                "Where each head looks: entropy, peak and distance of its attention weights, "
-                "without and with the division by the square root of the head size.",
-                {mini::app::Format::kHtml});
+  App app("inspect_attention",
+          "Where each head looks: entropy, peak and distance of its attention weights, "
+          "without and with the division by the square root of the head size.",
+          {Format::kHtml});
   add_options(app, options);
   app.footer(
       "Example: inspect_attention --model run --prompt 'To be, or not to be' --format html "
       "--output heads.html");
   return app.run(argc, argv, [&] {
-    mini::app::keep_freed_memory();
+    keep_freed_memory();
     if (options.tensors.empty() && options.model.empty()) {
-      throw mini::app::UsageError("expected --model or --tensors");
+      throw UsageError("expected --model or --tensors");
     }
     if (!options.model.empty() && app.count("--prompt") == 0 && options.prompt_file.empty() &&
         options.prompt_tokens.empty()) {
-      throw mini::app::UsageError("--model: expected --prompt, --prompt-file or --prompt-tokens");
+      throw UsageError("--model: expected --prompt, --prompt-file or --prompt-tokens");
     }
     const torch::NoGradGuard no_grad;
     const Inspection inspection = inspect(options);
-    return mini::app::Report{.text = to_text(inspection),
-                        .json = to_json(inspection),
-                        .table = to_table(inspection),
-                        .svg = {},
-                        .html = [inspection] { return to_html(inspection); }};
+    return Report{.text = to_text(inspection),
+                  .json = to_json(inspection),
+                  .table = to_table(inspection),
+                  .svg = {},
+                  .html = [inspection] { return to_html(inspection); }};
   });
 }

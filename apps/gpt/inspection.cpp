@@ -71,12 +71,12 @@ Inspection inspect_model(TrainedModel& trained, const at::Tensor& idx) {
                         .tokens = idx.size(1),
                         .head_size = sizes.n_embd() / sizes.n_head(),
                         .causal = true};
-  trained.model->for_each_heads(idx,
-                                [&](int64_t layer, const MultiHeadAttentionImpl::Heads& heads) {
-                                  add_layer(inspection, layer, heads.q[0], heads.k[0]);
-                                });
+  trained.model->for_each_projection(
+      idx, [&](int64_t layer, const MultiHeadAttentionImpl::Projections& heads) {
+        add_layer(inspection, layer, heads.q[0], heads.k[0]);
+      });
   for (int64_t i = 0; i < inspection.tokens; ++i) {
-    inspection.texts.push_back(printable(trained.tokenizer.decode(idx[0][i])));
+    inspection.texts.push_back(detail::printable(trained.tokenizer.decode(idx[0][i])));
   }
   return inspection;
 }

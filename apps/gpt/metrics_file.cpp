@@ -41,7 +41,7 @@ std::optional<double> val_loss_of(const Json& line) {
   if (!line.contains("val_loss")) {
     return std::nullopt;
   }
-  return line["val_loss"].is_null() ? NAN : json_member<double>(line, "val_loss");
+  return line["val_loss"].is_null() ? NAN : detail::json_member<double>(line, "val_loss");
 }
 
 StepMetrics parse_step(std::string_view text) {
@@ -49,14 +49,14 @@ StepMetrics parse_step(std::string_view text) {
   if (!line.is_object()) {
     throw std::runtime_error("expected a JSON object");
   }
-  return {.step = json_member<int64_t>(line, "step"),
-          .tokens = json_member<int64_t>(line, "tokens"),
-          .train_loss = json_member<double>(line, "train_loss"),
+  return {.step = detail::json_member<int64_t>(line, "step"),
+          .tokens = detail::json_member<int64_t>(line, "tokens"),
+          .train_loss = detail::json_member<double>(line, "train_loss"),
           .val_loss = val_loss_of(line),
-          .learning_rate = json_member<double>(line, "learning_rate"),
-          .gradient_norm = json_member<double>(line, "gradient_norm"),
-          .tokens_per_s = json_member<double>(line, "tokens_per_s"),
-          .seconds = json_member<double>(line, "seconds")};
+          .learning_rate = detail::json_member<double>(line, "learning_rate"),
+          .gradient_norm = detail::json_member<double>(line, "gradient_norm"),
+          .tokens_per_s = detail::json_member<double>(line, "tokens_per_s"),
+          .seconds = detail::json_member<double>(line, "seconds")};
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, int64_t step)
   if (descriptor_ < 0) {
     fail();
   }
-  const size_t end = end_of_step(MappedFile(path).bytes(), step);
+  const size_t end = end_of_step(detail::MappedFile(path).bytes(), step);
   if (::ftruncate(descriptor_, static_cast<off_t>(end)) != 0) {
     fail();
   }
@@ -97,7 +97,7 @@ void MetricsFile::fail() const {
 }
 
 Metrics read_metrics(const std::filesystem::path& path) {
-  const MappedFile file(path);
+  const detail::MappedFile file(path);
   Metrics metrics{};
   std::string_view rest = file.bytes();
   for (size_t end; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/report.h"
 #include "files/json_file.h"
 
 namespace mini::app {

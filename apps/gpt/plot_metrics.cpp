@@ -111,8 +111,8 @@ Json to_json(const Run& run) {
 
 Table to_table(const Run& run) {
   Table table{{"step", "tokens", "train_loss", "val_loss", "learning_rate", "gradient_norm",
-                     "tokens_per_s", "seconds"},
-                    {}};
+               "tokens_per_s", "seconds"},
+              {}};
   for (const StepMetrics& step : run.steps) {
     table.rows.push_back({step.step, step.tokens, step.train_loss, number(step.val_loss),
                           step.learning_rate, step.gradient_norm, step.tokens_per_s, step.seconds});
@@ -168,21 +168,21 @@ std::string to_svg(const Run& run) {
 }  // namespace mini::app
 
 int main(int argc, char** argv) {
+  using namespace mini::app;
   std::string folder;
-  mini::app::App app("plot_metrics",
-                "The curves of a training run: loss, learning rate, gradient norm, speed. As text, "
-                "the steps where it was evaluated.",
-                {mini::app::Format::kSvg});
+  App app("plot_metrics",
+          "The curves of a training run: loss, learning rate, gradient norm, speed. As text, "
+          "the steps where it was evaluated.",
+          {Format::kSvg});
   app.add_option("RUN", folder, "Folder of a run of train_gpt, also while it goes on")
       ->required()
-      ->check(mini::app::file_name())
+      ->check(file_name())
       ->type_name("");
   app.footer("Example: plot_metrics run --format svg --output run.svg");
   return app.run(argc, argv, [&] {
     const Run run(read_steps(folder));
-    return mini::app::Report{
-        .text = to_text(run), .json = to_json(run), .table = to_table(run), .svg = [run] {
-          return to_svg(run);
-        }};
+    return Report{.text = to_text(run), .json = to_json(run), .table = to_table(run), .svg = [run] {
+                    return to_svg(run);
+                  }};
   });
 }

@@ -33,7 +33,7 @@ RunConfig from_json(const Json& json) {
   RunConfig config;
   size_t settings = 0;
   for_each_setting(config, [&](const std::string& name, auto& value) {
-    value = json_member<std::remove_reference_t<decltype(value)>>(json, name);
+    value = detail::json_member<std::remove_reference_t<decltype(value)>>(json, name);
     ++settings;
   });
   if (json.size() != settings) {
@@ -46,16 +46,17 @@ RunConfig from_json(const Json& json) {
 
 // A run has a config.json too.
 bool is_gpt2(const fs::path& path) {
-  return fs::exists(path / kConfigFile) && read_json(path / kConfigFile).contains("model_type");
+  return fs::exists(path / kConfigFile) &&
+         detail::read_json(path / kConfigFile).contains("model_type");
 }
 
 // The checkpoint that `path` means, itself or in the run that it is.
 fs::path find_checkpoint(const fs::path& path) {
   if (!fs::exists(path / kConfigFile)) {
-    return AtomicFolder::find(path);
+    return detail::AtomicFolder::find(path);
   }
-  const fs::path best = AtomicFolder::find(path / "best");
-  return fs::exists(best) ? best : AtomicFolder::find(path / "last");
+  const fs::path best = detail::AtomicFolder::find(path / "best");
+  return fs::exists(best) ? best : detail::AtomicFolder::find(path / "last");
 }
 
 }  // namespace
@@ -71,7 +72,7 @@ RunConfig read_config(const fs::path& run) {
     throw std::runtime_error(fmt::format("'{}' is not the folder of a training run: it has no {}",
                                          run.string(), kConfigFile));
   }
-  return read_json(run / kConfigFile, from_json);
+  return detail::read_json(run / kConfigFile, from_json);
 }
 
 GPT make_gpt(const RunConfig& config, int64_t vocab_size) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/report.h"
 #include "files/json_file.h"
 #include "mini/gpt.h"
 #include "mini/tokenizer.h"

@@ -196,24 +196,23 @@ std::string summary(const Training& t, const std::string& run) {
 }  // namespace mini::app
 
 int main(int argc, char** argv) {
-  mini::app::RunConfig config;
+  using namespace mini::app;
+  RunConfig config;
   std::string output, resume;
-  mini::app::CommandLine app("train_gpt", "Trains a GPT on a text file.");
-  mini::app::add_run_options(app, config);
-  app.add_option("--output", output, "Folder of the new run")
-      ->check(mini::app::file_name())
-      ->type_name("RUN");
+  CommandLine app("train_gpt", "Trains a GPT on a text file.");
+  add_run_options(app, config);
+  app.add_option("--output", output, "Folder of the new run")->check(file_name())->type_name("RUN");
   app.add_option("--resume", resume, "Go on with the run in this folder, as it was configured")
-      ->check(mini::app::file_name())
+      ->check(file_name())
       ->type_name("RUN")
       ->excludes("--output");
   app.footer(
       "Ctrl-C or SIGTERM finishes the step, saves and ends with status 0; --resume goes on.\n"
       "Example: train_gpt --data text.txt --output run");
   return app.run(argc, argv, [&] {
-    mini::app::keep_freed_memory();
+    keep_freed_memory();
     if (resume.empty() && (config.data.empty() || output.empty())) {
-      throw mini::app::UsageError("expected --data and --output, or --resume");
+      throw UsageError("expected --data and --output, or --resume");
     }
     finish_step_on_signals();
     for (std::string* path : {&config.data, &config.init_from}) {
@@ -222,21 +221,21 @@ int main(int argc, char** argv) {
       }
     }
     std::unique_ptr<Training> training;
-    std::optional<mini::app::RunLock> lock;
+    std::optional<RunLock> lock;
     if (resume.empty()) {
-      std::optional<mini::app::TrainedModel> init;
+      std::optional<TrainedModel> init;
       if (!config.init_from.empty()) {
-        init = mini::app::load_trained_model(config.init_from);
-        config = mini::app::config_with(init->model->options, config, app);
+        init = load_trained_model(config.init_from);
+        config = config_with(init->model->options, config, app);
       }
-      training = mini::app::begin_run(output, mini::app::new_config(config, app), init);
+      training = begin_run(output, new_config(config, app), init);
       lock.emplace(output);
     } else {
       lock.emplace(resume);
-      training = mini::app::resume_run(resume, mini::app::resumed_config(resume, config, app));
+      training = resume_run(resume, resumed_config(resume, config, app));
     }
     const std::string run = resume.empty() ? output : resume;
     train(*training, run);
-    mini::app::write_to_stdout(summary(*training, run));
+    write_to_stdout(summary(*training, run));
   });
 }

@@ -161,8 +161,8 @@ std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config
     check_vocabulary(config, tokenizer.vocab_size(), init->model);
   }
   fs::create_directories(fs::absolute(run).parent_path());
-  AtomicFolder folder(run);
-  write_json(folder.path() / kConfigFile, to_json(config));
+  detail::AtomicFolder folder(run);
+  detail::write_json(folder.path() / kConfigFile, to_json(config));
   tokenizer.save(folder.path() / kTokenizerFile);
   write_tokens_of(config, folder.path() / kTokensFile, text.bytes(), tokenizer);
   auto training = std::make_unique<Training>(folder.path(), config);
@@ -176,9 +176,9 @@ std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config
 
 std::unique_ptr<Training> resume_run(const fs::path& run, const RunConfig& config) {
   auto training = std::make_unique<Training>(run, config);
-  if (fs::exists(AtomicFolder::find(run / "last"))) {
+  if (fs::exists(detail::AtomicFolder::find(run / "last"))) {
     training->load(run / "last");
-  } else if (fs::exists(AtomicFolder::find(run / "best"))) {
+  } else if (fs::exists(detail::AtomicFolder::find(run / "best"))) {
     throw std::runtime_error(fmt::format(
         "'{}' has no checkpoint 'last' to go on from, and from the start its 'best' would be lost",
         run.string()));

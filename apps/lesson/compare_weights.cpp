@@ -38,8 +38,8 @@ struct Grid {
       : weights(weights_),
         visible(visible_),
         row_sums(weights.sum(-1)),
-        peaks(mini::peak(weights)),
-        entropies(mini::entropy(weights)),
+        peaks(peak_weight(weights)),
+        entropies(weight_entropy(weights)),
         entropy_shares(entropies / visible.sum(-1).log().clamp_min(FLT_MIN)) {}
 
   double smallest() const { return weights.masked_select(visible).min().item<double>(); }
@@ -82,7 +82,7 @@ Comparison compare(const Options& options) {
   const at::Tensor visible = even.weights[0].gt(0);
   return {unscaled.scores,
           scale,
-          mini::spread(unscaled.scores[0].masked_select(visible)).item<double>(),
+          score_spread(unscaled.scores[0].masked_select(visible)).item<double>(),
           Grid(unscaled.weights[0], visible),
           Grid(scaled.weights[0], visible),
           median_slopes(unscaled.weights, scaled.weights, even.weights)};
@@ -179,21 +179,21 @@ std::string to_text(const Options& options, const Comparison& c, const mini::Ter
 
 Json to_json(const Options& options, const Comparison& c) {
   Json json = {{"tokens", options.tokens},
-                     {"n_embd", options.n_embd},
-                     {"head_size", options.head_size},
-                     {"seed", options.seed},
-                     {"causal", options.causal},
-                     {"scores_shape", c.scores.sizes().vec()},
-                     {"scale", c.scale},
-                     {"scores", to_json(c.scores[0])},
-                     {"scores_spread", c.spread}};
+               {"n_embd", options.n_embd},
+               {"head_size", options.head_size},
+               {"seed", options.seed},
+               {"causal", options.causal},
+               {"scores_shape", c.scores.sizes().vec()},
+               {"scale", c.scale},
+               {"scores", tensor_json(c.scores[0])},
+               {"scores_spread", c.spread}};
   for (const auto& [name, grid] :
        {std::pair<std::string, const Grid*>("unscaled", &c.unscaled), {"scaled", &c.scaled}}) {
-    json[name + "_weights"] = to_json(grid->weights);
-    json[name + "_row_sums"] = to_json(grid->row_sums);
-    json[name + "_peaks"] = to_json(grid->peaks);
-    json[name + "_entropies"] = to_json(grid->entropies);
-    json[name + "_entropy_shares"] = to_json(grid->entropy_shares);
+    json[name + "_weights"] = tensor_json(grid->weights);
+    json[name + "_row_sums"] = tensor_json(grid->row_sums);
+    json[name + "_peaks"] = tensor_json(grid->peaks);
+    json[name + "_entropies"] = tensor_json(grid->entropies);
+    json[name + "_entropy_shares"] = tensor_json(grid->entropy_shares);
     json[name + "_smallest"] = grid->smallest();
     json[name + "_largest"] = grid->largest();
     json[name + "_mean_entropy"] = grid->mean_entropy();
@@ -209,12 +209,12 @@ std::string to_svg(const Comparison& c) { return mini::heat_map_svg(heat_maps(c)
 
 std::string to_html(const Options& options, const Comparison& c) {
   Json data = {{"description", described(options)},
-                     {"head_size", options.head_size},
-                     {"divisor", page_divisor(c.scale, options.head_size)},
-                     {"scores", to_json(c.scores)}};
+               {"head_size", options.head_size},
+               {"divisor", page_divisor(c.scale, options.head_size)},
+               {"scores", tensor_json(c.scores)}};
   if (options.causal) {
     const at::Tensor hidden = c.scaled.visible.logical_not();
-    data["mask"] = to_json(at::zeros_like(c.scores).masked_fill(hidden, -INFINITY));
+    data["mask"] = tensor_json(at::zeros_like(c.scores).masked_fill(hidden, -INFINITY));
   }
   return lesson_page("Attention weights, without and with the division", data);
 }
@@ -223,21 +223,22 @@ std::string to_html(const Options& options, const Comparison& c) {
 }  // namespace mini::app
 
 int main(int argc, char** argv) {
+  using namespace mini::app;
   Options options;
-  mini::app::App app("compare_weights",
-                "Attention weights of one seeded head, without and with the division by the square "
-                "root of the head size.",
-                {mini::app::Format::kSvg, mini::app::Format::kHtml});
+  App app("compare_weights",
+          "Attention weights of one seeded head, without and with the division by the square "
+          "root of the head size.",
+          {Format::kSvg, Format::kHtml});
   app.add_option("--seed", options.seed, "Seed of the window and the head (42)")
-      ->transform(mini::app::seed_number());
+      ->transform(seed_number());
   app.add_option("--tokens", options.tokens, "Positions in the window, T (4)")
-      ->transform(mini::app::positive_integer());
+      ->transform(positive_integer());
   app.add_option("--n-embd", options.n_embd, "Width of a token, C (128)")
-      ->transform(mini::app::positive_integer());
+      ->transform(positive_integer());
   app.add_option("--head-size", options.head_size, "Width of query and key, hs (32)")
-      ->transform(mini::app::positive_integer());
+      ->transform(positive_integer());
   app.add_option("--scale", options.scale, "Factor on the scores (1 / sqrt(head size))")
-      ->check(mini::app::finite_number());
+      ->check(finite_number());
   app.add_flag("--causal", options.causal, "Hide every key to the right of its query");
   app.footer(
       "Example: compare_weights --head-size 512, where the unscaled softmax sleeps.\n"
@@ -245,10 +246,10 @@ int main(int argc, char** argv) {
       "goes from 1 to the head size, so a --scale there goes from 1 / head size to 1.");
   return app.run(argc, argv, [&] {
     const Comparison comparison = compare(options);
-    mini::app::Report report;
+    Report report;
     report.text = to_text(options, comparison, app.terminal());
     report.json = to_json(options, comparison);
-    report.table = mini::app::long_table(report.json);
+    report.table = long_table(report.json);
     report.svg = [comparison] { return to_svg(comparison); };
     report.html = [options, comparison] { return to_html(options, comparison); };
     return report;

@@ -16,7 +16,7 @@ MedianSlopes median_slopes(const at::Tensor& unscaled_weights, const at::Tensor&
   const at::Tensor keys = visible.sum(-1, /*keepdim=*/true);
   const at::Tensor has_choice = visible.logical_and(keys.gt(1));
   const auto median = [&](const at::Tensor& weights) {
-    const at::Tensor slopes = slope(weights).masked_select(has_choice);
+    const at::Tensor slopes = softmax_slope(weights).masked_select(has_choice);
     return slopes.numel() == 0 ? NAN : slopes.median().item<double>();
   };
   return {median(unscaled_weights), median(scaled_weights),

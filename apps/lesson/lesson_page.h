@@ -13,7 +13,7 @@ namespace mini::app {
 /// The page of page/page.html with this title, of plain letters, and these data in it:
 /// `description`, `head_size` (the divisor goes from 1 to it), `divisor` (where it starts),
 /// `scores` (B, Tq, Tk), or `q`, `k`, `v` (B, T, H) to be edited, and perhaps `mask` (B, Tq, Tk),
-/// to be added to the scaled scores. Infinities are strings, as to_json() writes them.
+/// to be added to the scaled scores. Infinities are strings, as tensor_json() writes them.
 ///
 /// Throws UsageError for more data than a page of 300 KB holds.
 std::string lesson_page(std::string_view title, Json data);

@@ -26,10 +26,10 @@ struct Options {
 struct Row {
   explicit Row(const at::Tensor& weights_)
       : weights(weights_),
-        slopes(mini::slope(weights)),
-        entropy(mini::entropy(weights).item<double>()),
-        entropy_share(mini::relative_entropy(weights).item<double>()),
-        peak(mini::peak(weights).item<double>()) {}
+        slopes(softmax_slope(weights)),
+        entropy(weight_entropy(weights).item<double>()),
+        entropy_share(normalized_weight_entropy(weights).item<double>()),
+        peak(peak_weight(weights).item<double>()) {}
 
   at::Tensor weights;  // (T)
   at::Tensor slopes;   // (T)
@@ -52,8 +52,8 @@ std::string to_text(const Options& options, const Row& unscaled, const Row& scal
   std::string text = fmt::format("{:<22} {:>8g}\n", "scores", fmt::join(options.scores, " "));
   for (const auto& [name, row] : {std::pair("unscaled", &unscaled), {divided.c_str(), &scaled}}) {
     text += fmt::format("{:<22} {:>8.4f}\n", name, fmt::join(numbers(row->weights), " "));
-    text += fmt::format("{:<22} {:>8.1e}\n", "  slope w (1 - w)",
-                        fmt::join(numbers(row->slopes), " "));
+    text +=
+        fmt::format("{:<22} {:>8.1e}\n", "  slope w (1 - w)", fmt::join(numbers(row->slopes), " "));
     text += fmt::format("  entropy {:.4f} nats, {:.1f} % of ln {}; peak {:.4f}\n", row->entropy,
                         100 * row->entropy_share, options.scores.size(), row->peak);
   }
@@ -64,8 +64,8 @@ Json to_json(const Options& options, const Row& unscaled, const Row& scaled) {
   Json json = {{"scores", options.scores}, {"divisor", options.divisor}};
   for (const auto& [name, row] :
        {std::pair<std::string, const Row*>("unscaled", &unscaled), {"scaled", &scaled}}) {
-    json[name] = to_json(row->weights);
-    json[name + "_slopes"] = to_json(row->slopes);
+    json[name] = tensor_json(row->weights);
+    json[name + "_slopes"] = tensor_json(row->slopes);
     json[name + "_entropy"] = row->entropy;
     json[name + "_entropy_share"] = row->entropy_share;
     json[name + "_peak"] = row->peak;
@@ -89,8 +89,7 @@ std::string to_svg(const Options& options) {
     const double share = static_cast<double>(i) / kSteps;
     const double divisor = std::pow(least, 1 - share) * std::pow(most, share);
     const Row row = weights_of(scores, sign / divisor);
-    const std::vector<double> of_row = numbers(row.weights),
-                              slopes_of_row = numbers(row.slopes);
+    const std::vector<double> of_row = numbers(row.weights), slopes_of_row = numbers(row.slopes);
     for (size_t j = 0; j < of_row.size(); ++j) {
       weights.curves[j].x.push_back(divisor);
       weights.curves[j].y.push_back(of_row[j]);
@@ -117,24 +116,25 @@ std::string to_svg(const Options& options) {
 }  // namespace mini::app
 
 int main(int argc, char** argv) {
+  using namespace mini::app;
   Options options;
-  mini::app::App app("softmax_saturation", "Softmax weights of given scores, raw and divided.",
-                {mini::app::Format::kSvg});
-  mini::app::add_list(app, "--scores", options.scores, "The scores, separated by commas (10,20,30)",
-                 mini::app::finite_number());
+  App app("softmax_saturation", "Softmax weights of given scores, raw and divided.",
+          {Format::kSvg});
+  add_list(app, "--scores", options.scores, "The scores, separated by commas (10,20,30)",
+           finite_number());
   app.add_option("--divisor", options.divisor, "What the scores are divided by (10)")
-      ->check(mini::app::divisor());
+      ->check(divisor());
   app.footer("Example: softmax_saturation --scores 10,20,30 --divisor 20");
   return app.run(argc, argv, [&] {
     const at::Tensor scores = torch::tensor(options.scores, at::kDouble);
     const Row unscaled = weights_of(scores, 1.0);
     const Row scaled = weights_of(scores, 1.0 / options.divisor);
-    const mini::app::Json json = to_json(options, unscaled, scaled);
-    const mini::app::MedianSlopes slopes =
-        mini::app::median_slopes(unscaled.weights, scaled.weights, weights_of(scores, 0.0).weights);
-    return mini::app::Report{.text = to_text(options, unscaled, scaled, slopes),
-                        .json = json,
-                        .table = mini::app::long_table(json),
-                        .svg = [&] { return to_svg(options); }};
+    const Json json = to_json(options, unscaled, scaled);
+    const MedianSlopes slopes =
+        median_slopes(unscaled.weights, scaled.weights, weights_of(scores, 0.0).weights);
+    return Report{.text = to_text(options, unscaled, scaled, slopes),
+                  .json = json,
+                  .table = long_table(json),
+                  .svg = [&] { return to_svg(options); }};
   });
 }

@@ -25,11 +25,11 @@ struct Options {
 // What rows of scores and their weights show, on the whole.
 struct Measures {
   Measures(const at::Tensor& scores, const at::Tensor& weights)
-      : spread(mini::spread(scores.flatten()).item<double>()),
-        peak(mini::peak(weights).mean().item<double>()),
-        entropy(mini::entropy(weights).mean().item<double>()),
-        entropy_share(mini::relative_entropy(weights).mean().item<double>()),
-        slope(mini::slope(weights).median().item<double>()) {}
+      : spread(score_spread(scores.flatten()).item<double>()),
+        peak(peak_weight(weights).mean().item<double>()),
+        entropy(weight_entropy(weights).mean().item<double>()),
+        entropy_share(normalized_weight_entropy(weights).mean().item<double>()),
+        slope(softmax_slope(weights).median().item<double>()) {}
 
   double spread;         // of all scores
   double peak;           // mean over rows
@@ -108,9 +108,9 @@ std::string conclusion(const std::vector<Row>& rows) {
 std::string to_text(const Options& options, const std::vector<Row>& rows) {
   const std::string queries =
       options.rows == 1 ? "1 query" : fmt::format("{} queries", options.rows);
-  std::string text = fmt::format("{} with {}{}, all from N(0, 1), seed {}\n\n", queries,
-                                 counted(options.keys, "key"),
-                                 options.rows == 1 ? "" : " each", options.seed);
+  std::string text =
+      fmt::format("{} with {}{}, all from N(0, 1), seed {}\n\n", queries,
+                  counted(options.keys, "key"), options.rows == 1 ? "" : " each", options.seed);
   const std::string columns =
       fmt::format("{:>8} {:>6} {:>8} {:>8} {:>9}", "spread", "peak", "entropy",
                   fmt::format("of ln {}", options.keys), "slope");
@@ -151,8 +151,7 @@ Json to_json(const Options& options, const std::vector<Row>& rows) {
 }
 
 Table to_table(const std::vector<Row>& rows) {
-  Table table{
-      {"head_size", "division", "spread", "peak", "entropy", "entropy_share", "slope"}, {}};
+  Table table{{"head_size", "division", "spread", "peak", "entropy", "entropy_share", "slope"}, {}};
   for (const Row& row : rows) {
     for (const auto& [division, m] :
          {std::pair("none", &row.unscaled), {"sqrt(head_size)", &row.scaled}}) {
@@ -204,18 +203,17 @@ std::string to_svg(const Options& options, std::vector<Row> rows) {
 }  // namespace mini::app
 
 int main(int argc, char** argv) {
+  using namespace mini::app;
   Options options;
-  mini::app::App app("sweep_head_size",
-                "Scores and softmax weights against the head size, without and with the division "
-                "by its square root.",
-                {mini::app::Format::kSvg});
-  mini::app::add_list(app, "--head-sizes", options.head_sizes,
-                 "Head sizes, separated by commas (8,16,32,64,128,256,512,1024)",
-                 mini::app::positive_integer());
-  app.add_option("--keys", options.keys, "Keys of each query (16)")
-      ->transform(mini::app::positive_integer());
-  app.add_option("--rows", options.rows, "Queries (1000)")->transform(mini::app::positive_integer());
-  app.add_option("--seed", options.seed, "Seed of the draws (42)")->transform(mini::app::seed_number());
+  App app("sweep_head_size",
+          "Scores and softmax weights against the head size, without and with the division "
+          "by its square root.",
+          {Format::kSvg});
+  add_list(app, "--head-sizes", options.head_sizes,
+           "Head sizes, separated by commas (8,16,32,64,128,256,512,1024)", positive_integer());
+  app.add_option("--keys", options.keys, "Keys of each query (16)")->transform(positive_integer());
+  app.add_option("--rows", options.rows, "Queries (1000)")->transform(positive_integer());
+  app.add_option("--seed", options.seed, "Seed of the draws (42)")->transform(seed_number());
   app.footer("Example: sweep_head_size --head-sizes 32,512 --keys 64");
   return app.run(argc, argv, [&] {
     const torch::NoGradGuard no_grad;
@@ -224,9 +222,9 @@ int main(int argc, char** argv) {
       torch::manual_seed(options.seed);  // so that a row does not depend on those before it
       rows.push_back(measure(options, head_size));
     }
-    return mini::app::Report{.text = to_text(options, rows),
-                        .json = to_json(options, rows),
-                        .table = to_table(rows),
-                        .svg = [&options, rows] { return to_svg(options, rows); }};
+    return Report{.text = to_text(options, rows),
+                  .json = to_json(options, rows),
+                  .table = to_table(rows),
+                  .svg = [&options, rows] { return to_svg(options, rows); }};
   });
 }

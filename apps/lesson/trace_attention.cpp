@@ -154,7 +154,7 @@ std::string exercise_text(const Trace& t) {
     return "The factor is 1: there is nothing to compare it with. Leave --scale out for the "
            "exercise.\n";
   }
-  const at::Tensor without = mini::peak(t.unscaled_weights), with = mini::peak(t.steps.weights);
+  const at::Tensor without = peak_weight(t.unscaled_weights), with = peak_weight(t.steps.weights);
   if (!t.checks.finite || !without.isfinite().all().item<bool>()) {
     return "The weights are not all finite: there is nothing to compare.\n";
   }
@@ -196,7 +196,7 @@ Json to_json(const Trace& t) {
   Json json;
   Json shapes;
   const auto add = [&](const char* name, const at::Tensor& tensor) {
-    json[name] = to_json(tensor);
+    json[name] = tensor_json(tensor);
     shapes[name] = tensor.sizes().vec();
   };
   add("q", t.in.q);
@@ -211,9 +211,9 @@ Json to_json(const Trace& t) {
   add("scaled_scores", t.steps.scaled_scores);
   add("weights", t.steps.weights);
   add("output", t.steps.output);
-  add("peaks", mini::peak(t.steps.weights));
+  add("peaks", peak_weight(t.steps.weights));
   add("unscaled_weights", t.unscaled_weights);
-  add("unscaled_peaks", mini::peak(t.unscaled_weights));
+  add("unscaled_peaks", peak_weight(t.unscaled_weights));
   json["median_slope"] = t.slopes.scaled;
   json["unscaled_median_slope"] = t.slopes.unscaled;
   json["even_median_slope"] = t.slopes.even;
@@ -243,20 +243,20 @@ at::Tensor additive_mask(const Trace& t) {
 std::string to_html(const Trace& t) {
   const int64_t d_k = t.in.q.size(-1);
   const auto batch = [](const at::Tensor& m) {
-    return to_json(m.dim() == 2 ? m.unsqueeze(0) : m);
+    return tensor_json(m.dim() == 2 ? m.unsqueeze(0) : m);
   };
   const int64_t queries = t.in.q.size(-2), keys = t.in.k.size(-2);
-  Json data = {{"description", fmt::format("{} {} and {} {} of size {}, values of size {}{}",
-                                                 queries, queries == 1 ? "query" : "queries", keys,
-                                                 keys == 1 ? "key" : "keys", d_k, t.in.v.size(-1),
-                                                 t.causal ? ", causal" : "")},
-                     {"head_size", d_k},
-                     {"divisor", page_divisor(t.scale, d_k)},
-                     {"q", batch(t.in.q)},
-                     {"k", batch(t.in.k)},
-                     {"v", batch(t.in.v)}};
+  Json data = {{"description",
+                fmt::format("{} {} and {} {} of size {}, values of size {}{}", queries,
+                            queries == 1 ? "query" : "queries", keys, keys == 1 ? "key" : "keys",
+                            d_k, t.in.v.size(-1), t.causal ? ", causal" : "")},
+               {"head_size", d_k},
+               {"divisor", page_divisor(t.scale, d_k)},
+               {"q", batch(t.in.q)},
+               {"k", batch(t.in.k)},
+               {"v", batch(t.in.v)}};
   if (t.in.mask || t.causal) {
-    data["mask"] = to_json(additive_mask(t));
+    data["mask"] = tensor_json(additive_mask(t));
   }
   return lesson_page("Attention, step by step", data);
 }
@@ -265,16 +265,17 @@ std::string to_html(const Trace& t) {
 }  // namespace mini::app
 
 int main(int argc, char** argv) {
+  using namespace mini::app;
   Options options;
-  mini::app::App app("trace_attention",
-                "Attention on explicit matrices, step by step: the built-in example, or a file's.",
-                {mini::app::Format::kHtml});
+  App app("trace_attention",
+          "Attention on explicit matrices, step by step: the built-in example, or a file's.",
+          {Format::kHtml});
   app.add_option("--input", options.input,
                  "JSON file with q, k and v, lists of rows or lists of those, and perhaps mask")
-      ->check(mini::app::file_name())
+      ->check(file_name())
       ->type_name("FILE");
   app.add_option("--scale", options.scale, "Factor on the scores (1 / sqrt(d_k))")
-      ->check(mini::app::finite_number());
+      ->check(finite_number());
   app.add_flag("--causal", options.causal, "Hide every key to the right of its query");
   app.footer(R"(Example of a file: {"q": [[1, 0], [0, 1]], "k": [[1, 0], [0, 1]], "v": [[1], [3]],
                     "mask": [[true, false], [true, true]]}
@@ -283,12 +284,12 @@ A mask of numbers is added to the scaled scores; "-inf" in it hides a key.
 goes from 1 / d_k to 1.)");
   return app.run(argc, argv, [&] {
     const Trace t = trace_input(options);
-    const mini::app::Json json = to_json(t);
+    const Json json = to_json(t);
     const bool sound = t.checks.finite && t.checks.shapes && t.checks.rows_sum_to_one;
-    return mini::app::Report{.text = to_text(t),
-                        .json = json,
-                        .table = mini::app::long_table(json),
-                        .failure = sound ? "" : "a check failed: see the output",
-                        .html = [t] { return to_html(t); }};
+    return Report{.text = to_text(t),
+                  .json = json,
+                  .table = long_table(json),
+                  .failure = sound ? "" : "a check failed: see the output",
+                  .html = [t] { return to_html(t); }};
   });
 }

@@ -104,9 +104,10 @@ class MINI_API GPTImpl : public torch::nn::Cloneable<GPTImpl> {
   /// The same with only what the heads attend with, q, k and v (B, nh, T, hs), and no T x T matrix:
   /// for long sequences, of which `fn` can take the steps a head or some rows at a time. The
   /// attention is causal.
-  void for_each_heads(
+  void for_each_projection(
       const at::Tensor& idx,
-      const std::function<void(int64_t layer, const MultiHeadAttentionImpl::Heads& heads)>& fn);
+      const std::function<void(int64_t layer, const MultiHeadAttentionImpl::Projections& heads)>&
+          fn);
 
   /// Empty caches for `forward`, one for each block, each with room for block_size positions.
   std::vector<KvCache> make_caches() const;
@@ -122,7 +123,7 @@ class MINI_API GPTImpl : public torch::nn::Cloneable<GPTImpl> {
                  const std::vector<KvCache>* caches) const;
   at::Tensor embed(const at::Tensor& idx, int64_t position);
   at::Tensor final_states(const at::Tensor& idx, std::vector<KvCache>* caches);
-  at::Tensor head(const at::Tensor& states);
+  at::Tensor lm_head(const at::Tensor& states);
   void for_each_block(const at::Tensor& idx,
                       const std::function<void(int64_t, BlockImpl&, const at::Tensor&)>& fn);
   BlockImpl& block(int64_t layer);

@@ -70,11 +70,11 @@ class MINI_API MultiHeadAttentionImpl : public torch::nn::Cloneable<MultiHeadAtt
   AttentionSteps attention_steps(const at::Tensor& x, const std::optional<at::Tensor>& mask = {});
 
   /// What the heads attend with.
-  struct Heads {
+  struct Projections {
     at::Tensor q, k, v;  ///< (..., nh, T, hs)
   };
   /// Queries, keys and values of x (..., T, C), as views of one packed product.
-  Heads project(const at::Tensor& x);
+  Projections project(const at::Tensor& x);
 
   MultiHeadAttentionOptions options;
   torch::nn::Linear c_attn{nullptr}, c_proj{nullptr};

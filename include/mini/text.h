@@ -25,9 +25,11 @@
 #include "mini/export.h"
 #include "mini/tokenizer.h"
 
-namespace mini {
-
+namespace mini::detail {
 class MappedFile;
+}
+
+namespace mini {
 
 /// The bytes of a file, mapped: they come from the disk as they are read, so that a large text
 /// takes no memory. They live as long as the object or a copy of it.
@@ -38,7 +40,7 @@ class MINI_API TextFile {
   std::string_view bytes() const;
 
  private:
-  std::shared_ptr<const MappedFile> file_;
+  std::shared_ptr<const detail::MappedFile> file_;
 };
 
 /// Encodes `text` and writes its tokens to `path`, piece by piece, whole or not at all.

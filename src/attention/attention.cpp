@@ -1,134 +1,55 @@
 // SPDX-License-Identifier: MIT
+// The choice of the path. Calls go down from here:
+//
+//   attention.cpp -> fused_operator.cpp -> fused_attention.cpp -> kernels/   the fused kernel
+//                 -> composite_attention.cpp                                 everything else
 #include "mini/attention.h"
 
-#include <ATen/ATen.h>
-
-#include <cmath>
-#include <limits>
+#include <ATen/TensorSubclassLikeUtils.h>
+#include <c10/core/GradMode.h>
 
 #include "attention/attention_checks.h"
+#include "attention/composite_attention.h"
 #include "attention/fused_attention.h"
+#include "attention/fused_operator.h"
 
 namespace mini {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-at::ScalarType accumulation_dtype(at::ScalarType dtype) {
-  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
-}
-
-// Sizes are `SymInt`s: numbers, but symbols while torch.compile traces a function for any T.
-
-double scale_of(const at::Tensor& q, const AttentionOptions& options) {
-  if (options.scale) {
-    return *options.scale;
-  }
-  const int64_t d_k = q.sym_size(-1).guard_int(__FILE__, __LINE__);
-  return 1.0 / std::sqrt(static_cast<double>(d_k));
-}
-
-// Each key or value head stands for `group` consecutive query heads.
-at::Tensor repeat_heads(const at::Tensor& heads, const at::Tensor& q) {
-  const c10::SymInt group = heads.sym_size(-3) == 0 ? 1 : q.sym_size(-3) / heads.sym_size(-3);
-  return group == 1 ? heads : heads.repeat_interleave_symint(group, -3);
-}
-
-// True where query i may not see key j by position.  (Tq, Tk)
-at::Tensor hidden_by_causality(Causal causal, const c10::SymInt& Tq, const c10::SymInt& Tk,
-                               at::Device device) {
-  const c10::SymInt first_hidden = causal == Causal::kLowerRight ? 1 + Tk - Tq : 1;
-  return at::ones_symint({Tq, Tk}, at::device(device).dtype(at::kBool)).triu_symint(first_hidden);
-}
-
-// True where a query may not see a key; broadcasts to (..., Tq, Tk). Undefined if all is visible.
-at::Tensor hidden_positions(const at::Tensor& logits, const AttentionOptions& options) {
-  at::Tensor hidden;
-  if (options.mask) {
-    const at::Tensor& mask = *options.mask;
-    hidden = mask.scalar_type() == at::kBool
-                 ? mask.logical_not()
-                 : mask.detach().to(logits.scalar_type()).eq(-kInfinity);
-  }
-  if (options.causal != Causal::kNone) {
-    const at::Tensor later = hidden_by_causality(options.causal, logits.sym_size(-2),
-                                                 logits.sym_size(-1), logits.device());
-    hidden = hidden.defined() ? hidden.logical_or(later) : later;
-  }
-  return hidden;
-}
-
-// Softmax of each row over its visible positions.  (..., Tq, Tk) -> (..., Tq, Tk)
-at::Tensor visible_softmax(const at::Tensor& scaled_scores, const AttentionOptions& options) {
-  at::Tensor logits = scaled_scores;
-  if (options.mask && options.mask->scalar_type() != at::kBool) {
-    logits = logits + options.mask->to(logits.scalar_type());
-  }
-  const at::Tensor hidden = hidden_positions(logits, options);
-  if (!hidden.defined()) {
-    return at::softmax(logits, -1);
-  }
-  // A row of -infinity alone would be 0 / 0 in the softmax and NaN in its gradients, of any order.
-  // Such a row is given finite numbers, and its weights are set to 0 afterwards.
-  const at::Tensor nothing_visible = hidden.all(-1, /*keepdim=*/true);
-  logits = logits.masked_fill(hidden, -kInfinity).masked_fill(nothing_visible, 0.0);
-  return at::softmax(logits, -1).masked_fill(nothing_visible, 0.0);
-}
-
-at::Tensor dropout(const at::Tensor& weights, const AttentionOptions& options) {
-  if (!options.training || options.dropout == 0.0) {
-    return weights;
-  }
-  const double keep_probability = 1.0 - options.dropout;
-  at::Tensor keep = at::empty_like(weights).bernoulli_(keep_probability, options.generator);
-  if (keep_probability > 0.0) {  // with p = 1 all is dropped, and there is nothing to make up for
-    keep.div_(keep_probability);
-  }
-  return weights * keep;
-}
-
-// The formula. Every other path is tested against this one.
-AttentionSteps composite_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                   const AttentionOptions& options) {
-  const at::ScalarType dtype = accumulation_dtype(q.scalar_type());
-  const at::Tensor queries = q.to(dtype);
-  at::Tensor keys = k.to(dtype);
-  at::Tensor values = v.to(dtype);
-  if (options.grouped_queries) {
-    keys = repeat_heads(keys, q);
-    values = repeat_heads(values, q);
-  }
-
-  AttentionSteps steps;
-  steps.scores = at::matmul(queries, keys.transpose(-2, -1));     // (..., Tq, Tk)
-  steps.scaled_scores = steps.scores * scale_of(q, options);      // (..., Tq, Tk)
-  steps.weights = visible_softmax(steps.scaled_scores, options);  // (..., Tq, Tk)
-  steps.output =
-      at::matmul(dropout(steps.weights, options), values).to(q.scalar_type());  // (..., Tq, d_v)
-  return steps;
+// Whether the call must pass LibTorch's dispatcher, which records it for autograd and unwraps
+// tensors without memory of their own (tracing, vmap).
+bool needs_dispatcher(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const AttentionOptions& options) {
+  const bool needs_gradient =
+      c10::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
+  return needs_gradient || at::isTensorSubclassLike(q) || at::isTensorSubclassLike(k) ||
+         at::isTensorSubclassLike(v) || (options.mask && at::isTensorSubclassLike(*options.mask));
 }
 
 }  // namespace
 
 at::Tensor scaled_dot_product_attention(const at::Tensor& q, const at::Tensor& k,
                                         const at::Tensor& v, const AttentionOptions& options) {
-  check_attention_arguments("scaled_dot_product_attention", q, k, v, options);
-  if (fused_attention_obstacle(q, k, v, options) == nullptr) {
-    return fused_attention(q, k, v, options);
+  detail::check_attention_arguments("scaled_dot_product_attention", q, k, v, options);
+  if (detail::fused_attention_obstacle(q, k, v, options) != nullptr) {
+    return detail::composite_attention(q, k, v, options).output;
   }
-  return composite_attention(q, k, v, options).output;
+  if (needs_dispatcher(q, k, v, options)) {
+    return detail::dispatch_fused_attention(q, k, v, options);
+  }
+  return detail::fused_attention_forward(q, k, v, options, /*keep_stats=*/false).output;
 }
 
 AttentionSteps attention_steps(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionOptions& options) {
-  check_attention_arguments("attention_steps", q, k, v, options);
-  return composite_attention(q, k, v, options);
+  detail::check_attention_arguments("attention_steps", q, k, v, options);
+  return detail::composite_attention(q, k, v, options);
 }
 
 AttentionPath attention_path(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const AttentionOptions& options) {
-  check_attention_arguments("attention_path", q, k, v, options);
-  const char* obstacle = fused_attention_obstacle(q, k, v, options);
+  detail::check_attention_arguments("attention_path", q, k, v, options);
+  const char* obstacle = detail::fused_attention_obstacle(q, k, v, options);
   return {.fused = obstacle == nullptr, .reason = obstacle == nullptr ? "" : obstacle};
 }
 

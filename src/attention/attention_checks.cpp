@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace mini {
+namespace mini::detail {
 namespace {
 
 // Sizes are `SymInt`s: numbers, but symbols while torch.compile traces; a check on those becomes a
@@ -121,4 +121,4 @@ void check_attention_arguments(const char* function, const at::Tensor& q, const 
   check_numbers(function, q, options);
 }
 
-}  // namespace mini
+}  // namespace mini::detail

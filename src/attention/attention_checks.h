@@ -4,10 +4,10 @@
 
 #include "mini/attention.h"
 
-namespace mini {
+namespace mini::detail {
 
 /// Throws c10::Error, its message beginning with `function`, unless q, k, v and the options agree.
 void check_attention_arguments(const char* function, const at::Tensor& q, const at::Tensor& k,
                                const at::Tensor& v, const AttentionOptions& options);
 
-}  // namespace mini
+}  // namespace mini::detail

@@ -16,31 +16,31 @@ void check_rows(const char* function, const at::Tensor& rows) {
 
 }  // namespace
 
-at::Tensor entropy(const at::Tensor& weights) {
-  check_rows("entropy", weights);
+at::Tensor weight_entropy(const at::Tensor& weights) {
+  check_rows("weight_entropy", weights);
   return at::special_entr(weights).sum(-1);
 }
 
-at::Tensor relative_entropy(const at::Tensor& weights) {
-  check_rows("relative_entropy", weights);
+at::Tensor normalized_weight_entropy(const at::Tensor& weights) {
+  check_rows("normalized_weight_entropy", weights);
   const auto T = static_cast<double>(weights.size(-1));
-  return T > 1.0 ? entropy(weights) / std::log(T) : at::zeros_like(weights.sum(-1));
+  return T > 1.0 ? weight_entropy(weights) / std::log(T) : at::zeros_like(weights.sum(-1));
 }
 
-at::Tensor peak(const at::Tensor& weights) {
-  check_rows("peak", weights);
-  TORCH_CHECK(weights.size(-1) > 0, "peak: expected rows of at least one weight, got ",
+at::Tensor peak_weight(const at::Tensor& weights) {
+  check_rows("peak_weight", weights);
+  TORCH_CHECK(weights.size(-1) > 0, "peak_weight: expected rows of at least one weight, got ",
               weights.sizes());
   return weights.amax(-1);
 }
 
-at::Tensor spread(const at::Tensor& scores) {
-  check_rows("spread", scores);
+at::Tensor score_spread(const at::Tensor& scores) {
+  check_rows("score_spread", scores);
   return scores.size(-1) > 1 ? scores.std(-1) : at::zeros_like(scores.sum(-1));
 }
 
-at::Tensor slope(const at::Tensor& weights) {
-  check_rows("slope", weights);
+at::Tensor softmax_slope(const at::Tensor& weights) {
+  check_rows("softmax_slope", weights);
   return weights * (1.0 - weights);
 }
 

@@ -2,33 +2,32 @@
 #include "attention/fused_attention.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 
-#include "attention/attention_heads.h"
-#include "attention/operator.h"
+#include "attention/kernel_heads.h"
 #include "attention/packed_heads.h"
 #include "attention/units.h"
 #include "kernels/attention_kernel.h"
 
-namespace mini {
+namespace mini::detail {
 namespace {
 
 int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 // ---- Forward.
 
-void run_forward(const Heads& heads, const at::Tensor& output, const at::Tensor& softmax) {
-  const kernels::Head& shape = heads.shape();
+void run_forward(const KernelHeads& heads, const at::Tensor& output,
+                 const at::Tensor& softmax_stats) {
+  const kernels::HeadInputs& shape = heads.shape();
   const auto result = [&](int64_t head) {
     kernels::Forward forward;
     forward.output = heads.mutable_rows(output, head);
-    if (softmax.defined()) {
-      forward.row_max = softmax.mutable_data_ptr<float>() + head * 2 * shape.queries;
+    if (softmax_stats.defined()) {
+      forward.row_max = softmax_stats.mutable_data_ptr<float>() + head * 2 * shape.queries;
       forward.log_sum = forward.row_max + shape.queries;
     }
     return forward;
@@ -72,14 +71,14 @@ int64_t keys_of_part(int64_t query_heads, int64_t key_heads, int64_t keys) {
 }
 
 // Keys of a slice: k, v, dk and dv of half a MiB.
-int64_t keys_of_slice(const kernels::Head& shape) {
+int64_t keys_of_slice(const kernels::HeadInputs& shape) {
   constexpr int64_t kFloats = int64_t{1} << 17;
   const int64_t floats_of_key = 2 * (shape.head_size + shape.value_size);
   return std::max<int64_t>(kFloats / std::max<int64_t>(floats_of_key, 1) / 64, 1) * 64;
 }
 
 // dq += the sum of the partial ones.
-void add_parts(const Heads& heads, const at::Tensor& parts, const at::Tensor& dq) {
+void add_parts(const KernelHeads& heads, const at::Tensor& parts, const at::Tensor& dq) {
   const int64_t rows = heads.shape().queries;
   const int64_t width = heads.shape().head_size;
   at::parallel_for(0, heads.count() * rows, 1 + (1 << 15) / std::max<int64_t>(width, 1),
@@ -96,14 +95,14 @@ void add_parts(const Heads& heads, const at::Tensor& parts, const at::Tensor& dq
                    });
 }
 
-void run_backward(const Heads& heads, const at::Tensor& d_output, const at::Tensor& output,
-                  const at::Tensor& softmax, const FusedGradients& result) {
+void run_backward(const KernelHeads& heads, const at::Tensor& d_output, const at::Tensor& output,
+                  const at::Tensor& softmax_stats, const FusedGradients& result) {
   if (heads.count() == 0) {  // grouped, there may be keys all the same
     result.dk.zero_();
     result.dv.zero_();
     return;
   }
-  const kernels::Head& shape = heads.shape();
+  const kernels::HeadInputs& shape = heads.shape();
   const int64_t group = heads.group();
   const int64_t key_heads = heads.count() / group;
   // Five products instead of the forward pass's two.
@@ -114,7 +113,7 @@ void run_backward(const Heads& heads, const at::Tensor& d_output, const at::Tens
     kernels::Backward backward;
     backward.output = heads.rows(output, head);
     backward.d_output = heads.rows(d_output, head);
-    backward.row_max = softmax.const_data_ptr<float>() + head * 2 * shape.queries;
+    backward.row_max = softmax_stats.const_data_ptr<float>() + head * 2 * shape.queries;
     backward.log_sum = backward.row_max + shape.queries;
     backward.dq = heads.mutable_rows(result.dq, head);
     backward.dk = heads.mutable_rows(result.dk, head, group);
@@ -152,7 +151,7 @@ void run_backward(const Heads& heads, const at::Tensor& d_output, const at::Tens
                                                                    shape.queries * shape.head_size,
                            shape.head_size};
           }
-          const kernels::Head head_of_unit = heads[head];
+          const kernels::HeadInputs head_of_unit = heads[head];
           const int64_t end = std::min(first_key + part_keys, shape.keys);
           int64_t key = first_key;
           do {  // once even where there is no key: it writes zeros
@@ -220,8 +219,8 @@ const char* fused_attention_obstacle(const at::Tensor& q, const at::Tensor& k, c
 }
 
 FusedOutput fused_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                    const AttentionOptions& options, bool keep_softmax) {
-  const Heads heads(q, k, v, options);
+                                    const AttentionOptions& options, bool keep_stats) {
+  const KernelHeads heads(q, k, v, options);
   at::DimVector sizes(q.sizes());
   sizes.back() = v.size(-1);
   // The direct way to an empty tensor takes a third of the dispatcher's time; small calls feel it.
@@ -229,12 +228,12 @@ FusedOutput fused_attention_forward(const at::Tensor& q, const at::Tensor& k, co
   FusedOutput result;
   result.output = plain ? at::Tensor(at::detail::empty_cpu(sizes, at::kFloat))
                         : empty_beside(q, c10::fromIntArrayRefSlow(sizes), at::kFloat);
-  if (keep_softmax) {
+  if (keep_stats) {
     sizes.end()[-2] = 2;
     sizes.back() = q.size(-2);
-    result.softmax = at::Tensor(at::detail::empty_cpu(sizes, at::kFloat));
+    result.softmax_stats = at::Tensor(at::detail::empty_cpu(sizes, at::kFloat));
   }
-  run_forward(heads, result.output, result.softmax);
+  run_forward(heads, result.output, result.softmax_stats);
   if (q.scalar_type() != at::kFloat) {
     result.output = result.output.to(q.scalar_type());
   }
@@ -245,10 +244,10 @@ FusedGradients fused_attention_backward(const at::Tensor& d_output, const at::Te
                                         const at::Tensor& k, const at::Tensor& v,
                                         const FusedOutput& forward, const AttentionOptions& options,
                                         bool packed) {
-  const Heads heads(q, k, v, options);
+  const KernelHeads heads(q, k, v, options);
   FusedGradients result = empty_gradients(q, k, v, packed);
-  run_backward(heads, readable(d_output), readable(forward.output), forward.softmax.contiguous(),
-               result);
+  run_backward(heads, readable(d_output), readable(forward.output),
+               forward.softmax_stats.contiguous(), result);
   if (q.scalar_type() != at::kFloat) {
     for (at::Tensor* gradient : {&result.dq, &result.dk, &result.dv}) {
       *gradient = gradient->to(q.scalar_type());
@@ -257,18 +256,4 @@ FusedGradients fused_attention_backward(const at::Tensor& d_output, const at::Te
   return result;
 }
 
-at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const AttentionOptions& options) {
-  const bool needs_gradient =
-      c10::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
-  // Wrapped tensors (tracing, vmap) have no memory to point at; the dispatcher knows what to do.
-  const bool wrapped = at::isTensorSubclassLike(q) || at::isTensorSubclassLike(k) ||
-                       at::isTensorSubclassLike(v) ||
-                       (options.mask && at::isTensorSubclassLike(*options.mask));
-  if (needs_gradient || wrapped) {
-    return dispatch_attention(q, k, v, options);
-  }
-  return fused_attention_forward(q, k, v, options, /*keep_softmax=*/false).output;
-}
-
-}  // namespace mini
+}  // namespace mini::detail

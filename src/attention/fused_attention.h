@@ -4,26 +4,22 @@
 
 #include "mini/attention.h"
 
-namespace mini {
+namespace mini::detail {
 
 /// What rules the fused kernel out for these arguments, in words; null if nothing does.
 /// Reads kinds of tensors and options, no sizes: any shape that the contract allows is taken.
 const char* fused_attention_obstacle(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                      const AttentionOptions& options);
 
-/// Attention where nothing rules the kernel out, with gradients. Arguments have been checked.
-at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const AttentionOptions& options);
-
 /// One pass forward, and what the backward pass needs of it.
 struct FusedOutput {
   at::Tensor output;  ///< (..., Tq, d_v), laid out in memory like q where d_v = d_k
-  /// Largest score of each row, and logarithm of its sum, base 2.  (..., 2, Tq) float32.
+  /// The row maxima, then the logarithms of the row sums, in base 2.  (..., 2, Tq) float32
   /// Undefined unless kept.
-  at::Tensor softmax;
+  at::Tensor softmax_stats;
 };
 FusedOutput fused_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                    const AttentionOptions& options, bool keep_softmax);
+                                    const AttentionOptions& options, bool keep_stats);
 
 /// One pass backward; each gradient is laid out in memory like its tensor. With `packed` they share
 /// one piece of memory where q, k and v do (packed_heads.h), so that joining them copies nothing.
@@ -38,4 +34,4 @@ FusedGradients fused_attention_backward(const at::Tensor& d_output, const at::Te
 /// A tensor of `sizes` for a result that belongs to `like`: laid out like it if the sizes agree.
 at::Tensor empty_beside(const at::Tensor& like, c10::SymIntArrayRef sizes, at::ScalarType dtype);
 
-}  // namespace mini
+}  // namespace mini::detail

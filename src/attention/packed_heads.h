@@ -6,7 +6,7 @@
 
 #include <array>
 
-namespace mini {
+namespace mini::detail {
 
 /// The thirds of each row, cut into heads: views.
 /// packed (..., T, 3 C) -> 3 times (..., n_head, T, C / n_head)
@@ -49,4 +49,4 @@ inline bool are_packed(const at::Tensor& q, const at::Tensor& k, const at::Tenso
   return is_third(q, 0) && is_third(k, 1) && is_third(v, 2);
 }
 
-}  // namespace mini
+}  // namespace mini::detail

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <iterator>
 
-namespace mini {
+namespace mini::detail {
 
 /// Memory of one task: on the stack if it is small, so that a small call allocates nothing.
 class TaskScratch {
@@ -56,4 +56,4 @@ void for_each_unit(int64_t units, double work_of_all, int64_t scratch_floats, co
   });
 }
 
-}  // namespace mini
+}  // namespace mini::detail

@@ -7,7 +7,7 @@
 
 #include "figures/display_text.h"
 
-namespace mini {
+namespace mini::detail {
 namespace {
 
 constexpr double kMostTicks = 6;
@@ -143,4 +143,4 @@ void ChartAxis::set_ticks() {
   }
 }
 
-}  // namespace mini
+}  // namespace mini::detail

@@ -7,7 +7,7 @@
 
 #include "mini/line_chart.h"
 
-namespace mini {
+namespace mini::detail {
 
 struct Tick {
   double value;
@@ -34,4 +34,4 @@ class ChartAxis {
   std::vector<Tick> ticks_;
 };
 
-}  // namespace mini
+}  // namespace mini::detail

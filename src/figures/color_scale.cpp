@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace mini {
+namespace mini::detail {
 namespace {
 
 constexpr std::array<int, 6> kCubeLevels = {0, 95, 135, 175, 215, 255};
@@ -81,4 +81,4 @@ int xterm_index(Color color) {
   return best;
 }
 
-}  // namespace mini
+}  // namespace mini::detail

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-namespace mini {
+namespace mini::detail {
 
 struct Color {
   uint8_t red, green, blue;
@@ -46,4 +46,4 @@ std::string hex(Color color);
 /// The nearest of the 256 colours of xterm: its cube (16 to 231) or its greys (232 to 255).
 int xterm_index(Color color);
 
-}  // namespace mini
+}  // namespace mini::detail

@@ -11,7 +11,7 @@
 
 #include "files/utf8.h"
 
-namespace mini {
+namespace mini::detail {
 namespace {
 
 constexpr char32_t kReplacement = 0xfffd;
@@ -156,4 +156,4 @@ std::string number_text(double value, NumberForm form) {
   return minus_zero ? text.substr(1) : text;
 }
 
-}  // namespace mini
+}  // namespace mini::detail

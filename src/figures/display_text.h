@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace mini {
+namespace mini::detail {
 
 /// `text` as one line of valid UTF-8: control characters become their pictures (a new line is
 /// U+240A), what is no UTF-8 or changes the direction of writing becomes U+FFFD.
@@ -40,4 +40,4 @@ NumberForm number_form(double largest, int decimals);
 /// The same in every locale; "nan", "inf" and "-inf" for what is no number.
 std::string number_text(double value, NumberForm form);
 
-}  // namespace mini
+}  // namespace mini::detail

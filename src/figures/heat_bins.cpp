@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace mini {
+namespace mini::detail {
 namespace {
 
 double larger_or_nan(double a, double b) { return std::isnan(a) || b <= a ? a : b; }
@@ -35,4 +35,4 @@ void LargestInBins::take(const Number* values, int64_t count) {
   ++next_row_;
 }
 
-}  // namespace mini
+}  // namespace mini::detail

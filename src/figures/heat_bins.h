@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace mini {
+namespace mini::detail {
 
 /// The cells of a matrix (rows, columns), each the largest of rows_each x columns_each values, NaN
 /// if there is one among them.
@@ -31,4 +31,4 @@ class LargestInBins {
   std::vector<double> cells_;
 };
 
-}  // namespace mini
+}  // namespace mini::detail

@@ -11,7 +11,7 @@
 
 #include "figures/heat_bins.h"
 
-namespace mini {
+namespace mini::detail {
 namespace {
 
 constexpr int kMostDecimals = 4;
@@ -167,4 +167,4 @@ std::string HeatScale::mark(double value) const {
   return std::isfinite(value) ? "" : off_scale_[kind_of(value)].mark;
 }
 
-}  // namespace mini
+}  // namespace mini::detail

@@ -13,7 +13,7 @@
 #include "figures/display_text.h"
 #include "mini/heat_map.h"
 
-namespace mini {
+namespace mini::detail {
 
 /// The cells of one map.
 struct HeatCells {
@@ -76,4 +76,4 @@ class HeatScale {
                                          {-INFINITY, "-infinity", "\u25bc", kMinusInfinityColor}}};
 };
 
-}  // namespace mini
+}  // namespace mini::detail

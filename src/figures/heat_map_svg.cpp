@@ -7,6 +7,9 @@
 #include "figures/svg.h"
 
 namespace mini {
+
+using namespace detail;
+
 namespace {
 
 constexpr double kMargin = 16;

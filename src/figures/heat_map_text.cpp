@@ -8,6 +8,9 @@
 #include "figures/heat_cells.h"
 
 namespace mini {
+
+using namespace detail;
+
 namespace {
 
 constexpr int64_t kLeastWidth = 24;   // one cell with its value, or the smallest scale

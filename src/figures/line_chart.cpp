@@ -13,6 +13,9 @@
 #include "figures/svg.h"
 
 namespace mini {
+
+using namespace detail;
+
 namespace {
 
 constexpr size_t kChartsARow = 2;

@@ -9,7 +9,7 @@
 
 #include "figures/display_text.h"
 
-namespace mini {
+namespace mini::detail {
 namespace {
 
 using Attributes = std::initializer_list<std::pair<std::string_view, std::string_view>>;
@@ -137,4 +137,4 @@ std::string Svg::document(double width, double height, std::string_view title) c
          body_ + "</svg>\n";
 }
 
-}  // namespace mini
+}  // namespace mini::detail

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace mini {
+namespace mini::detail {
 
 /// Draws on white, so that an image is readable on any page. Lengths are in pixels, y downwards.
 class Svg {
@@ -56,4 +56,4 @@ std::string coordinate(double value);
 /// Text for an element's content or an attribute's value, with &, <, > and " written as entities.
 std::string xml_text(std::string_view text);
 
-}  // namespace mini
+}  // namespace mini::detail

@@ -12,7 +12,7 @@
 #include <string>
 #include <system_error>
 
-namespace mini {
+namespace mini::detail {
 namespace {
 
 namespace fs = std::filesystem;
@@ -128,4 +128,4 @@ void AtomicFile::fail(int error) {
   throw_error(path_, error);
 }
 
-}  // namespace mini
+}  // namespace mini::detail

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string_view>
 
-namespace mini {
+namespace mini::detail {
 
 /// A file that appears at its path whole, on `commit()`, or not at all.
 ///
@@ -58,4 +58,4 @@ int sync_folder(const std::filesystem::path& folder);
 
 }  // namespace detail
 
-}  // namespace mini
+}  // namespace mini::detail

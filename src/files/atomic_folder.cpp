@@ -12,7 +12,7 @@
 
 #include "files/atomic_file.h"
 
-namespace mini {
+namespace mini::detail {
 namespace {
 
 namespace fs = std::filesystem;
@@ -104,4 +104,4 @@ fs::path AtomicFolder::find(const fs::path& path) {
   return !fs::exists(target) && fs::exists(old) ? old : target;
 }
 
-}  // namespace mini
+}  // namespace mini::detail

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-namespace mini {
+namespace mini::detail {
 
 /// A folder that appears at its path whole, on `commit()`, or not at all.
 ///
@@ -48,4 +48,4 @@ class AtomicFolder {
   std::filesystem::path old_;
 };
 
-}  // namespace mini
+}  // namespace mini::detail

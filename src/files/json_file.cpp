@@ -4,7 +4,7 @@
 #include "files/atomic_file.h"
 #include "files/mapped_file.h"
 
-namespace mini {
+namespace mini::detail {
 namespace {
 
 /// What is wrong, without nlohmann's "[json.exception.parse_error.101] " before it.
@@ -41,4 +41,4 @@ void write_json(const std::filesystem::path& path, const Json& json) {
   file.commit();
 }
 
-}  // namespace mini
+}  // namespace mini::detail

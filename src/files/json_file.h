@@ -10,7 +10,7 @@
 #include <string>
 #include <type_traits>
 
-namespace mini {
+namespace mini::detail {
 
 using Json = nlohmann::ordered_json;
 
@@ -63,4 +63,4 @@ T json_member(const Json& object, const std::string& name) {
   return value.get<T>();
 }
 
-}  // namespace mini
+}  // namespace mini::detail

@@ -11,7 +11,7 @@
 #include <string>
 #include <system_error>
 
-namespace mini {
+namespace mini::detail {
 namespace {
 
 /// Closed at the end of its scope.
@@ -50,4 +50,4 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(data_, size_);
 }
 
-}  // namespace mini
+}  // namespace mini::detail

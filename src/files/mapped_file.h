@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string_view>
 
-namespace mini {
+namespace mini::detail {
 
 /// A private mapping of a regular file: it takes no memory of its own, and writing to it changes
 /// the bytes in memory only.
@@ -28,4 +28,4 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-}  // namespace mini
+}  // namespace mini::detail

@@ -68,7 +68,7 @@ std::optional<std::string_view> dtype_of(at::ScalarType type) {
 
 /// One tensor of the file, a view of the mapping wherever that can be.
 at::Tensor tensor_of(const SafetensorsEntry& entry, std::uint64_t data_begin,
-                     const std::shared_ptr<MappedFile>& file) {
+                     const std::shared_ptr<detail::MappedFile>& file) {
   const std::optional<at::ScalarType> type = type_of(entry.dtype);
   TORCH_CHECK(type, "tensor '", entry.name, "': LibTorch has no type for ", entry.dtype);
   std::vector<std::int64_t> sizes = entry.shape;
@@ -116,7 +116,7 @@ SafetensorsEntry entry_of(const std::string& name, const at::Tensor& tensor) {
 SafetensorsFile load_safetensors(const fs::path& path) {
   SafetensorsFile result;
   try {
-    const auto file = std::make_shared<MappedFile>(path);
+    const auto file = std::make_shared<detail::MappedFile>(path);
     SafetensorsHeader header = detail::read_safetensors_header(file->bytes());
     result.metadata = std::move(header.metadata);
     for (const SafetensorsEntry& entry : header.tensors) {
@@ -141,7 +141,7 @@ void save_safetensors(const fs::path& path,
   try {
     detail::place_tensors(header.tensors);
     const std::string head = detail::write_safetensors_header(header);
-    AtomicFile file(path);
+    detail::AtomicFile file(path);
     file.write(head);
     for (const SafetensorsEntry& entry : header.tensors) {
       const at::Tensor packed =

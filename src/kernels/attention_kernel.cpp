@@ -43,24 +43,28 @@ HWY_EXPORT(Exp2Array);
 HWY_EXPORT(MultiplyAdds);
 HWY_EXPORT(TargetName);
 
-void forward(const Head& head, const Forward& result, int64_t first_query, int64_t queries,
+void forward(const HeadInputs& head, const Forward& result, int64_t first_query, int64_t queries,
              float* scratch) {
   HWY_DYNAMIC_DISPATCH(ForwardUnit)(head, result, first_query, queries, scratch);
 }
-void decode(const Head& head, const Forward& result, float* scratch) {
+void decode(const HeadInputs& head, const Forward& result, float* scratch) {
   HWY_DYNAMIC_DISPATCH(Decode)(head, result, scratch);
 }
-void backward(const Head& head, const Backward& gradients, int64_t first_key, int64_t keys,
+void backward(const HeadInputs& head, const Backward& gradients, int64_t first_key, int64_t keys,
               float* scratch) {
   HWY_DYNAMIC_DISPATCH(BackwardSlice)(head, gradients, first_key, keys, scratch);
 }
-void decode_backward(const Head& head, const Backward& gradients, float* scratch) {
+void decode_backward(const HeadInputs& head, const Backward& gradients, float* scratch) {
   HWY_DYNAMIC_DISPATCH(DecodeBackward)(head, gradients, scratch);
 }
 
-int64_t forward_scratch(const Head& head) { return HWY_DYNAMIC_DISPATCH(ForwardScratchSize)(head); }
-int64_t decode_scratch(const Head& head) { return HWY_DYNAMIC_DISPATCH(DecodeScratchSize)(head); }
-int64_t backward_scratch(const Head& head) {
+int64_t forward_scratch(const HeadInputs& head) {
+  return HWY_DYNAMIC_DISPATCH(ForwardScratchSize)(head);
+}
+int64_t decode_scratch(const HeadInputs& head) {
+  return HWY_DYNAMIC_DISPATCH(DecodeScratchSize)(head);
+}
+int64_t backward_scratch(const HeadInputs& head) {
   return HWY_DYNAMIC_DISPATCH(BackwardScratchSize)(head);
 }
 

@@ -38,7 +38,7 @@ struct Mask {
 };
 
 /// One head of attention: output = softmax(scale * q k^T + mask) v.
-struct Head {
+struct HeadInputs {
   ConstRows q, k, v;  ///< (Tq, hs), (Tk, hs), (Tk, d_v)
   Mask mask;          ///< (Tq, Tk)
   int64_t queries = 0, keys = 0, head_size = 0, value_size = 0;
@@ -75,26 +75,26 @@ inline constexpr int64_t kQueryBlock = 256;
 inline constexpr int64_t kDecodeQueries = 4;
 
 /// Rows [first_query, first_query + queries) of the output, at most kQueryBlock of them.
-void forward(const Head& head, const Forward& result, int64_t first_query, int64_t queries,
+void forward(const HeadInputs& head, const Forward& result, int64_t first_query, int64_t queries,
              float* scratch);
 
 /// The whole output for at most kDecodeQueries queries, one pass over keys and values for each:
 /// reading them is the cost.
-void decode(const Head& head, const Forward& result, float* scratch);
+void decode(const HeadInputs& head, const Forward& result, float* scratch);
 
 /// What keys [first_key, first_key + keys) contribute: their rows of dk and dv, and their part of
 /// the dq of all queries.
-void backward(const Head& head, const Backward& gradients, int64_t first_key, int64_t keys,
+void backward(const HeadInputs& head, const Backward& gradients, int64_t first_key, int64_t keys,
               float* scratch);
 
 /// All gradients at once for at most kDecodeQueries queries.
-void decode_backward(const Head& head, const Backward& gradients, float* scratch);
+void decode_backward(const HeadInputs& head, const Backward& gradients, float* scratch);
 
 /// Floats of scratch that each needs, aligned to 64 bytes. Does not grow with the number of
 /// queries; that of the decode functions grows with the number of keys.
-int64_t forward_scratch(const Head& head);
-int64_t decode_scratch(const Head& head);
-int64_t backward_scratch(const Head& head);
+int64_t forward_scratch(const HeadInputs& head);
+int64_t decode_scratch(const HeadInputs& head);
+int64_t backward_scratch(const HeadInputs& head);
 
 /// Name of the instruction set in use, such as "AVX3".
 MINI_API const char* target_name();

@@ -27,9 +27,9 @@
 
 #include <algorithm>
 
+#include "hwy/highway.h"
 #include "kernels/dot-inl.h"
 #include "kernels/exp-inl.h"
-#include "hwy/highway.h"
 #include "kernels/mask-inl.h"
 #include "kernels/pack-inl.h"
 #include "kernels/score-inl.h"
@@ -44,7 +44,7 @@ inline constexpr int64_t kBackwardQueries = 64;
 inline constexpr int64_t kBackwardKeys = 128;
 
 struct BackwardScratch {
-  BackwardScratch(const Head& head, Scratch& scratch)
+  BackwardScratch(const HeadInputs& head, Scratch& scratch)
       : q_stride(CopyStride(head.head_size)),
         o_stride(CopyStride(head.value_size)),
         q_panels(scratch.Take(kBackwardQueries * head.head_size)),
@@ -229,8 +229,8 @@ struct QueryBlock {
   ConstRows q, d_output;  // in whole vectors
 };
 
-HWY_INLINE QueryBlock PrepareQueries(const Head& head, const Backward& gradients, int64_t first,
-                                     int64_t queries, const BackwardScratch& s) {
+HWY_INLINE QueryBlock PrepareQueries(const HeadInputs& head, const Backward& gradients,
+                                     int64_t first, int64_t queries, const BackwardScratch& s) {
   const D d;
   const ConstRows q = From(head.q, first);
   const ConstRows d_output = From(gradients.d_output, first);
@@ -252,7 +252,7 @@ HWY_INLINE QueryBlock PrepareQueries(const Head& head, const Backward& gradients
           WholeVectorRows(d_output, queries, head.value_size, s.d_output)};
 }
 
-void BackwardSlice(const Head& head, const Backward& gradients, int64_t slice_first,
+void BackwardSlice(const HeadInputs& head, const Backward& gradients, int64_t slice_first,
                    int64_t slice_keys, float* memory) {
   Scratch scratch(memory);
   const BackwardScratch s(head, scratch);
@@ -311,7 +311,7 @@ void BackwardSlice(const Head& head, const Backward& gradients, int64_t slice_fi
   ZeroRows(From(gradients.dv, written), slice_end - written, head.value_size);
 }
 
-int64_t BackwardScratchSize(const Head& head) {
+int64_t BackwardScratchSize(const HeadInputs& head) {
   Scratch scratch(nullptr);
   const BackwardScratch measured(head, scratch);
   return scratch.size();

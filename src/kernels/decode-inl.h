@@ -19,9 +19,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hwy/highway.h"
 #include "kernels/dot-inl.h"
 #include "kernels/exp-inl.h"
-#include "hwy/highway.h"
 #include "kernels/mask-inl.h"
 #include "kernels/pack-inl.h"
 #include "kernels/scratch.h"
@@ -30,12 +30,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {
 
-HWY_INLINE int64_t KeysSeen(const Head& head, int64_t query) {
+HWY_INLINE int64_t KeysSeen(const HeadInputs& head, int64_t query) {
   return std::clamp<int64_t>(query + head.diagonal + 1, 0, head.keys);
 }
 
 struct DecodeScratch {
-  DecodeScratch(const Head& head, Scratch& scratch)
+  DecodeScratch(const HeadInputs& head, Scratch& scratch)
       : weights(scratch.Take(RoundUp(head.keys, kLanes))),
         d_scores(scratch.Take(RoundUp(head.keys, kLanes))),
         mask(scratch.Take(head.mask.IsPresent() ? RoundUp(head.keys, kLanes) : 0)) {}
@@ -47,7 +47,8 @@ struct DecodeScratch {
 
 // s = log2(e) * (scale k q + mask) for the keys that the query sees, filled up with -infinity to
 // whole vectors; returns the largest.
-HWY_INLINE float Scores(const Head& head, int64_t query, int64_t seen, const DecodeScratch& s) {
+HWY_INLINE float Scores(const HeadInputs& head, int64_t query, int64_t seen,
+                        const DecodeScratch& s) {
   const D d;
   const V hidden = hn::Set(d, -kInfinity);
   const V factor = hn::Set(d, head.scale * kLog2E);
@@ -83,7 +84,7 @@ HWY_INLINE float RowExponentials(float* weights, int64_t seen, float row_max, fl
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-void Decode(const Head& head, const Forward& result, float* memory) {
+void Decode(const HeadInputs& head, const Forward& result, float* memory) {
   Scratch scratch(memory);
   const DecodeScratch s(head, scratch);
   for (int64_t i = 0; i < head.queries; ++i) {
@@ -101,7 +102,7 @@ void Decode(const Head& head, const Forward& result, float* memory) {
   }
 }
 
-void DecodeBackward(const Head& head, const Backward& gradients, float* memory) {
+void DecodeBackward(const HeadInputs& head, const Backward& gradients, float* memory) {
   const D d;
   Scratch scratch(memory);
   const DecodeScratch s(head, scratch);
@@ -136,7 +137,7 @@ void DecodeBackward(const Head& head, const Backward& gradients, float* memory) 
   ZeroRows(From(gradients.dv, written), head.keys - written, head.value_size);
 }
 
-int64_t DecodeScratchSize(const Head& head) {
+int64_t DecodeScratchSize(const HeadInputs& head) {
   Scratch scratch(nullptr);
   const DecodeScratch measured(head, scratch);
   return scratch.size();

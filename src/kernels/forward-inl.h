@@ -28,9 +28,9 @@
 
 #include <algorithm>
 
-#include "kernels/exp-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "kernels/exp-inl.h"
 #include "kernels/mask-inl.h"
 #include "kernels/pack-inl.h"
 #include "kernels/score-inl.h"
@@ -45,7 +45,7 @@ namespace mini::kernels::HWY_NAMESPACE {
 inline constexpr int64_t kKeyBlock = 128;
 
 struct ForwardScratch {
-  ForwardScratch(const Head& head, Scratch& scratch)
+  ForwardScratch(const HeadInputs& head, Scratch& scratch)
       : value_stride(CopyStride(head.value_size)),
         q(scratch.Take(kQueryBlock * head.head_size)),
         row_max(scratch.Take(kQueryBlock)),
@@ -248,8 +248,8 @@ HWY_INLINE void NormalizerAndLogSum(const float* row_max, const float* row_sum, 
 
 // ---- The driver.
 
-void ForwardUnit(const Head& head, const Forward& result, int64_t first_query, int64_t queries,
-                 float* memory) {
+void ForwardUnit(const HeadInputs& head, const Forward& result, int64_t first_query,
+                 int64_t queries, float* memory) {
   Scratch scratch(memory);
   const ForwardScratch s(head, scratch);
   HWY_ALIGN float block_max[kPanel];
@@ -301,7 +301,7 @@ void ForwardUnit(const Head& head, const Forward& result, int64_t first_query, i
   } while (first_key < std::min(head.keys, first_query + queries + head.diagonal));
 }
 
-int64_t ForwardScratchSize(const Head& head) {
+int64_t ForwardScratchSize(const HeadInputs& head) {
   Scratch scratch(nullptr);
   const ForwardScratch measured(head, scratch);
   return scratch.size();

@@ -46,7 +46,7 @@ struct ScoreBlock {
   HWY_INLINE int64_t Vectors() const { return (queries + kLanes - 1) / kLanes; }
 };
 
-HWY_INLINE ScoreBlock MakeScoreBlock(const Head& head, int64_t first_query, int64_t queries,
+HWY_INLINE ScoreBlock MakeScoreBlock(const HeadInputs& head, int64_t first_query, int64_t queries,
                                      int64_t first_key, int64_t keys) {
   ScoreBlock block{From(head.k, first_key), nullptr, nullptr};
   block.head_size = head.head_size;

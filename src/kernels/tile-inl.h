@@ -21,8 +21,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/attention_kernel.h"
 #include "hwy/highway.h"
+#include "kernels/attention_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {

@@ -112,13 +112,13 @@ void GPTImpl::pretty_print(std::ostream& stream) const {
 
 at::Tensor GPTImpl::forward(const at::Tensor& idx, std::vector<KvCache>* caches) {
   check_idx("GPT::forward", idx, caches);
-  return head(final_states(idx, caches));
+  return lm_head(final_states(idx, caches));
 }
 
 at::Tensor GPTImpl::last_logits(const at::Tensor& idx, std::vector<KvCache>* caches) {
   check_idx("GPT::last_logits", idx, caches);
   TORCH_CHECK(idx.size(1) > 0, "GPT::last_logits: expected at least one token, got ", idx.sizes());
-  return head(final_states(idx, caches).select(1, -1));
+  return lm_head(final_states(idx, caches).select(1, -1));
 }
 
 at::Tensor GPTImpl::loss(const at::Tensor& idx, const at::Tensor& targets) {
@@ -128,7 +128,7 @@ at::Tensor GPTImpl::loss(const at::Tensor& idx, const at::Tensor& targets) {
   TORCH_CHECK(idx.numel() > 0 && idx.sizes() == targets.sizes(),
               "GPT::loss: expected idx and targets of one shape (B, T), B and T above 0, got idx ",
               idx.sizes(), " and targets ", targets.sizes());
-  at::Tensor logits = head(final_states(idx, nullptr)).flatten(0, 1);  // (B T, V)
+  at::Tensor logits = lm_head(final_states(idx, nullptr)).flatten(0, 1);  // (B T, V)
   if (logits.scalar_type() == at::kHalf || logits.scalar_type() == at::kBFloat16) {
     logits = logits.to(at::kFloat);
   }
@@ -144,10 +144,11 @@ void GPTImpl::for_each_attention(
   });
 }
 
-void GPTImpl::for_each_heads(
+void GPTImpl::for_each_projection(
     const at::Tensor& idx,
-    const std::function<void(int64_t layer, const MultiHeadAttentionImpl::Heads& heads)>& fn) {
-  check_idx("GPT::for_each_heads", idx, nullptr);
+    const std::function<void(int64_t layer, const MultiHeadAttentionImpl::Projections& heads)>&
+        fn) {
+  check_idx("GPT::for_each_projection", idx, nullptr);
   for_each_block(idx, [&](int64_t layer, BlockImpl& block, const at::Tensor& x) {
     fn(layer, block.attn->project(block.ln_1(x)));
   });
@@ -201,7 +202,7 @@ at::Tensor GPTImpl::final_states(const at::Tensor& idx, std::vector<KvCache>* ca
 }
 
 // (..., C) -> (..., V)
-at::Tensor GPTImpl::head(const at::Tensor& states) {
+at::Tensor GPTImpl::lm_head(const at::Tensor& states) {
   return detail::linear(states, transformer->wte->weight);
 }
 

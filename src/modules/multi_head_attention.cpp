@@ -70,7 +70,7 @@ AttentionSteps MultiHeadAttentionImpl::attention_steps(const at::Tensor& x,
   return mini::attention_steps(q, k, v, attention_options(mask));
 }
 
-MultiHeadAttentionImpl::Heads MultiHeadAttentionImpl::project(const at::Tensor& x) {
+MultiHeadAttentionImpl::Projections MultiHeadAttentionImpl::project(const at::Tensor& x) {
   detail::check_input("MultiHeadAttention::project", x, options.n_embd(), c_attn->weight);
   const std::vector<at::Tensor> qkv =
       detail::split_heads(detail::linear(x, c_attn), options.n_head());  // 3 times (..., nh, T, hs)

@@ -145,8 +145,8 @@ GPT make_nanogpt(const std::string& where, const TensorDict& given, int64_t n_he
 }
 
 // Fields of which our GPT can do one value, which is the package's default too.
-void check_fixed_fields(const Json& config) {
-  const std::array<std::pair<const char*, Json>, 5> fields = {{
+void check_fixed_fields(const detail::Json& config) {
+  const std::array<std::pair<const char*, detail::Json>, 5> fields = {{
       {"layer_norm_epsilon", 1e-5},
       {"scale_attn_weights", true},
       {"scale_attn_by_inverse_layer_idx", false},
@@ -160,11 +160,11 @@ void check_fixed_fields(const Json& config) {
   }
 }
 
-std::string gelu_of(const Json& config) {
+std::string gelu_of(const detail::Json& config) {
   if (!config.contains("activation_function")) {
     return "tanh";
   }
-  const auto activation = json_member<std::string>(config, "activation_function");
+  const auto activation = detail::json_member<std::string>(config, "activation_function");
   if (activation == "gelu_new" || activation == "gelu_pytorch_tanh") {
     return "tanh";
   }
@@ -174,27 +174,27 @@ std::string gelu_of(const Json& config) {
   return "none";
 }
 
-GPTOptions options_of(const Json& config) {
-  const auto model_type = json_member<std::string>(config, "model_type");
+GPTOptions options_of(const detail::Json& config) {
+  const auto model_type = detail::json_member<std::string>(config, "model_type");
   if (model_type != "gpt2") {
     fail("model_type", "gpt2", model_type);
   }
   check_fixed_fields(config);
-  const auto n_embd = json_member<int64_t>(config, "n_embd");
-  const auto n_head = json_member<int64_t>(config, "n_head");
+  const auto n_embd = detail::json_member<int64_t>(config, "n_embd");
+  const auto n_head = detail::json_member<int64_t>(config, "n_head");
   if (n_head < 1 || n_embd % n_head != 0) {
     fail("n_head", "a divisor of n_embd " + std::to_string(n_embd), std::to_string(n_head));
   }
   if (config.contains("n_inner") && !config["n_inner"].is_null()) {
-    const auto n_inner = json_member<int64_t>(config, "n_inner");
+    const auto n_inner = detail::json_member<int64_t>(config, "n_inner");
     if (n_inner % 4 != 0 || n_inner / 4 != n_embd) {
       fail("n_inner", "null or 4 n_embd, of n_embd " + std::to_string(n_embd),
            std::to_string(n_inner));
     }
   }
-  return GPTOptions(json_member<int64_t>(config, "vocab_size"))
-      .block_size(json_member<int64_t>(config, "n_positions"))
-      .n_layer(json_member<int64_t>(config, "n_layer"))
+  return GPTOptions(detail::json_member<int64_t>(config, "vocab_size"))
+      .block_size(detail::json_member<int64_t>(config, "n_positions"))
+      .n_layer(detail::json_member<int64_t>(config, "n_layer"))
       .n_head(n_head)
       .n_embd(n_embd)
       .bias(true)
@@ -203,15 +203,15 @@ GPTOptions options_of(const Json& config) {
 
 GPTOptions read_config(const fs::path& file) {
   try {
-    return read_json(file, options_of);
+    return detail::read_json(file, options_of);
   } catch (const std::runtime_error& error) {
     TORCH_CHECK(false, "load_gpt2: ", error.what());
   }
 }
 
-Json config_of(const GPTOptions& options) {
+detail::Json config_of(const GPTOptions& options) {
   return {{"model_type", "gpt2"},
-          {"architectures", Json::array({"GPT2LMHeadModel"})},
+          {"architectures", detail::Json::array({"GPT2LMHeadModel"})},
           {"vocab_size", options.vocab_size()},
           {"n_positions", options.block_size()},
           {"n_embd", options.n_embd()},
@@ -303,7 +303,7 @@ void save_gpt2(const fs::path& directory, const GPT& model) {
   // `transformers` asks for the format, in which it then finds "pt".
   save_safetensors(directory / kWeightsFile, transposed(tensors), {{"format", "pt"}});
   try {
-    write_json(directory / kConfigFile, config_of(model->options));
+    detail::write_json(directory / kConfigFile, config_of(model->options));
   } catch (const std::runtime_error& failure) {
     TORCH_CHECK(false, "save_gpt2: ", failure.what());
   }

@@ -49,36 +49,38 @@ at::Tensor from_hex(const std::string& text) {
   return bytes;
 }
 
-Json to_json(const TrainingState& state) {
-  Json json = {{"format", kFormat},        {"version", kVersion},         {"step", state.step},
-               {"seconds", state.seconds}, {"best_val_loss", nullptr},  // JSON has no infinity
-               {"config", state.config},   {"generators", Json::object()}};
+detail::Json to_json(const TrainingState& state) {
+  detail::Json json = {{"format", kFormat},        {"version", kVersion},
+                       {"step", state.step},       {"seconds", state.seconds},
+                       {"best_val_loss", nullptr},  // JSON has no infinity
+                       {"config", state.config},   {"generators", detail::Json::object()}};
   if (std::isfinite(state.best_val_loss)) json["best_val_loss"] = state.best_val_loss;
   for (const auto& [name, bytes] : state.generators) json["generators"][name] = to_hex(bytes);
   return json;
 }
 
-TrainingState from_json(const Json& json) {
-  if (json_member<std::string>(json, "format") != kFormat) {
+TrainingState from_json(const detail::Json& json) {
+  if (detail::json_member<std::string>(json, "format") != kFormat) {
     throw std::runtime_error("expected a " + std::string(kFormat));
   }
-  const auto version = json_member<int64_t>(json, "version");
+  const auto version = detail::json_member<int64_t>(json, "version");
   if (version != kVersion) {
     throw std::runtime_error("expected version " + std::to_string(kVersion) + ", got " +
                              std::to_string(version));
   }
   TrainingState state;
-  state.step = json_member<int64_t>(json, "step");
-  state.seconds = json_member<double>(json, "seconds");
+  state.step = detail::json_member<int64_t>(json, "step");
+  state.seconds = detail::json_member<double>(json, "seconds");
   const bool none_yet = json.contains("best_val_loss") && json["best_val_loss"].is_null();
-  if (!none_yet) state.best_val_loss = json_member<double>(json, "best_val_loss");
-  const auto config = json_member<Json>(json, "config");
+  if (!none_yet) state.best_val_loss = detail::json_member<double>(json, "best_val_loss");
+  const auto config = detail::json_member<detail::Json>(json, "config");
   for (const auto& item : config.items()) {
-    state.config[item.key()] = json_member<std::string>(config, item.key());
+    state.config[item.key()] = detail::json_member<std::string>(config, item.key());
   }
-  const auto generators = json_member<Json>(json, "generators");
+  const auto generators = detail::json_member<detail::Json>(json, "generators");
   for (const auto& item : generators.items()) {
-    state.generators[item.key()] = from_hex(json_member<std::string>(generators, item.key()));
+    state.generators[item.key()] =
+        from_hex(detail::json_member<std::string>(generators, item.key()));
   }
   return state;
 }
@@ -118,11 +120,11 @@ void save_checkpoint(const fs::path& path, const torch::nn::Module& module,
   const std::map<std::string, std::string> metadata = {{"format", "pt"},
                                                        {"step", std::to_string(state.step)}};
   try {
-    AtomicFolder folder(path);
+    detail::AtomicFolder folder(path);
     save_safetensors(folder.path() / kModelFile, state_dict(module), metadata);
     save_safetensors(folder.path() / kOptimizerFile, optimizer_state_dict(optimizer, module),
                      metadata);
-    write_json(folder.path() / kStateFile, to_json(state));
+    detail::write_json(folder.path() / kStateFile, to_json(state));
     folder.commit();
   } catch (const std::runtime_error& error) {
     TORCH_CHECK(false, "save_checkpoint: ", error.what());
@@ -135,8 +137,8 @@ TrainingState load_checkpoint(const fs::path& path, torch::nn::Module& module,
   TrainingState state;
   fs::path folder;
   try {
-    folder = AtomicFolder::find(path);
-    state = read_json(folder / kStateFile, from_json);
+    folder = detail::AtomicFolder::find(path);
+    state = detail::read_json(folder / kStateFile, from_json);
   } catch (const std::runtime_error& error) {
     TORCH_CHECK(false, "load_checkpoint: ", error.what());
   }

@@ -49,7 +49,7 @@ void write_tokens_as(const std::filesystem::path& path, std::string_view text,
   int64_t count = 0;
   for (std::size_t offset = 0; offset < text.size(); ++count) tokenizer.next_token(text, offset);
 
-  AtomicFile file(path);
+  detail::AtomicFile file(path);
   file.write(token_file_header<Id>(count, tokenizer.vocab_size()));
   constexpr std::size_t kPiece = 1 << 16;
   std::vector<Id> piece;
@@ -79,7 +79,7 @@ void check_windows(const char* function, const at::Tensor& tokens, int64_t batch
 
 TextFile::TextFile(const std::filesystem::path& path) {
   try {
-    file_ = std::make_shared<const MappedFile>(path);
+    file_ = std::make_shared<const detail::MappedFile>(path);
   } catch (const std::runtime_error& error) {
     TORCH_CHECK(false, "TextFile: ", error.what());
   }

@@ -72,24 +72,24 @@ void Tokenizer::add_character(char32_t code_point, std::string_view utf8) {
 }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
-  const auto require = [](bool holds, const std::string& expected, const Json& got) {
+  const auto require = [](bool holds, const std::string& expected, const detail::Json& got) {
     if (!holds) throw std::runtime_error("expected " + expected + ", got " + got.dump());
   };
   Tokenizer tokenizer;
   try {
-    tokenizer = read_json(path, [&](const Json& json) {
-      const auto type = json_member<std::string>(json, "type");
+    tokenizer = detail::read_json(path, [&](const detail::Json& json) {
+      const auto type = detail::json_member<std::string>(json, "type");
       if (type == "bytes") return bytes();
       if (type == "ids") {
-        const auto vocab_size = json_member<int32_t>(json, "vocab_size");
+        const auto vocab_size = detail::json_member<int32_t>(json, "vocab_size");
         require(vocab_size > 0, "a vocab_size above 0", vocab_size);
         return ids(vocab_size);
       }
       require(type == "characters", "a type characters, bytes or ids", type);
-      const auto vocabulary = json_member<Json>(json, "vocabulary");
+      const auto vocabulary = detail::json_member<detail::Json>(json, "vocabulary");
       require(vocabulary.is_array() && !vocabulary.empty(), "a list of characters", vocabulary);
       Tokenizer read;
-      for (const Json& entry : vocabulary) {
+      for (const detail::Json& entry : vocabulary) {
         require(entry.is_string(), "a vocabulary of characters", entry);
         const auto character = entry.get<std::string>();
         require(!character.empty() && character_at(character, 0).length == character.size(),
@@ -109,11 +109,11 @@ Tokenizer Tokenizer::load(const std::filesystem::path& path) {
 
 void Tokenizer::save(const std::filesystem::path& path) const {
   const char* type = vocabulary_.empty() ? "ids" : ids_.empty() ? "bytes" : "characters";
-  Json json = {{"type", type}};
+  detail::Json json = {{"type", type}};
   if (vocabulary_.empty()) json["vocab_size"] = vocab_size_;
   if (!ids_.empty()) json["vocabulary"] = vocabulary_;
   try {
-    write_json(path, json);
+    detail::write_json(path, json);
   } catch (const std::runtime_error& error) {
     TORCH_CHECK(false, "Tokenizer::save: ", error.what());
   }

@@ -14,7 +14,6 @@ using namespace mini::test;
 
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // Float32 against a nine-digit expectation.

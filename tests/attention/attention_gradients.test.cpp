@@ -11,8 +11,6 @@ using namespace mini::test;
 
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
 using Tensors = std::vector<at::Tensor>;
 using Function = std::function<at::Tensor(const Tensors&)>;
 

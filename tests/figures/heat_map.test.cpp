@@ -58,7 +58,7 @@ std::string colored(const HeatMap& map, const HeatMapOptions& options = {}, int6
   return heat_map_text(map, options, {.width = width, .colors = Colors::k24Bit});
 }
 
-std::string background(Color color) {
+std::string background(mini::detail::Color color) {
   return c10::str("\x1b[48;2;", int{color.red}, ';', int{color.green}, ';', int{color.blue}, ';');
 }
 
@@ -66,7 +66,7 @@ int64_t widest_line(const std::string& text) {
   std::istringstream lines(without_colors(text));
   int64_t width = 0;
   for (std::string line; std::getline(lines, line);) {
-    width = std::max(width, display_width(line));
+    width = std::max(width, mini::detail::display_width(line));
   }
   return width;
 }
@@ -133,14 +133,15 @@ TEST_CASE("each option of a heat map does what it says", "[heat_map]") {
   }
   SECTION("low and high") {
     const std::string text = colored({small()}, {.low = 0.5, .high = 0.75});
-    CHECK(count(text, background(color_at(0)) + "38;2;255;255;255m 0.25 ") == 1);
-    CHECK(count(text, background(color_at(1)) + "38;2;0;0;0m 1.00 ") == 1);
+    CHECK(count(text, background(mini::detail::color_at(0)) + "38;2;255;255;255m 0.25 ") == 1);
+    CHECK(count(text, background(mini::detail::color_at(1)) + "38;2;0;0;0m 1.00 ") == 1);
     CHECK_THAT(text, ContainsSubstring("0.50 \x1b") && ContainsSubstring(" 0.75\n"));
     CHECK_THAT(plain({small()}, {.low = 0}), ContainsSubstring("\n0.00 to 1.00\n"));
     CHECK_THAT(plain({small()}, {.high = 2}), ContainsSubstring("\n0.25 to 2.00\n"));
     CHECK_THAT(plain({small()}, {.low = 3}), ContainsSubstring("\n3.00 to 3.00\n"));
     CHECK_THAT(heat_map_svg({small()}, {.low = 0.5, .high = 0.75}),
-               ContainsSubstring("height=\"27\" fill=\"" + hex(color_at(0)) + "\"/>\n"));
+               ContainsSubstring("height=\"27\" fill=\"" +
+                                 mini::detail::hex(mini::detail::color_at(0)) + "\"/>\n"));
   }
   SECTION("decimals") {
     CHECK_THAT(plain({small()}, {.decimals = 1}), ContainsSubstring("0  0.2  0.5\n"));
@@ -152,11 +153,13 @@ TEST_CASE("several maps share one scale", "[heat_map]") {
   const std::string text =
       heat_map_text({HeatMap{at::full({1, 1}, 1.0)}, HeatMap{at::full({1, 1}, 2.0)}}, {},
                     {.width = 80, .colors = Colors::k24Bit});
-  CHECK_THAT(text, ContainsSubstring(background(color_at(0)) + "38;2;255;255;255m 1.00 ") &&
-                       ContainsSubstring(background(color_at(1)) + "38;2;0;0;0m 2.00 "));
+  CHECK_THAT(text,
+             ContainsSubstring(background(mini::detail::color_at(0)) + "38;2;255;255;255m 1.00 ") &&
+                 ContainsSubstring(background(mini::detail::color_at(1)) + "38;2;0;0;0m 2.00 "));
   const std::string svg =
       heat_map_svg({HeatMap{at::full({1, 1}, 1.0)}, HeatMap{at::full({1, 1}, 2.0)}});
-  CHECK_THAT(svg, ContainsSubstring(hex(color_at(0))) && ContainsSubstring(hex(color_at(1))));
+  CHECK_THAT(svg, ContainsSubstring(mini::detail::hex(mini::detail::color_at(0))) &&
+                      ContainsSubstring(mini::detail::hex(mini::detail::color_at(1))));
 }
 
 TEST_CASE("values are of any real type, anywhere in memory", "[heat_map]") {
@@ -179,15 +182,18 @@ TEST_CASE("a matrix may be empty or a single number", "[heat_map]") {
     CHECK_THAT(heat_map_svg(map), ContainsSubstring(">" + words + "<"));
   }
   CHECK(plain({at::full({1, 1}, 0.5)}) == "      0\n0  0.50\n\n0.50 to 0.50\n");
-  CHECK(count(colored({at::full({1, 1}, 0.5)}), background(color_at(0.5))) == 25);  // and the scale
-  CHECK(count(heat_map_svg({at::full({1, 1}, 0.5)}), hex(color_at(0.5))) == 61);
+  CHECK(count(colored({at::full({1, 1}, 0.5)}), background(mini::detail::color_at(0.5))) ==
+        25);  // and the scale
+  CHECK(count(heat_map_svg({at::full({1, 1}, 0.5)}),
+              mini::detail::hex(mini::detail::color_at(0.5))) == 61);
 }
 
 TEST_CASE("what is off the scale has colours of its own and is counted", "[heat_map]") {
   const std::string text = colored(awkward());
-  for (const Color color : {kNanColor, kPlusInfinityColor, kMinusInfinityColor}) {
+  for (const mini::detail::Color color : {mini::detail::kNanColor, mini::detail::kPlusInfinityColor,
+                                          mini::detail::kMinusInfinityColor}) {
     CHECK_THAT(text, ContainsSubstring(background(color)));
-    CHECK_THAT(heat_map_svg(awkward()), ContainsSubstring(hex(color)));
+    CHECK_THAT(heat_map_svg(awkward()), ContainsSubstring(mini::detail::hex(color)));
   }
   CHECK_THAT(without_colors(text),
              ContainsSubstring("\u00d7  2 NaN    \u25b2  1 infinity\n\u25bc  1 -infinity\n"));
@@ -207,7 +213,7 @@ TEST_CASE("what is off the scale has colours of its own and is counted", "[heat_
 TEST_CASE("huge differences have a place on the scale", "[heat_map]") {
   const std::string text = colored({torch::tensor({{-1.5e308, 0.0, 1.5e308}}, at::kDouble)});
   for (const double position : {0.0, 0.5, 1.0}) {
-    CHECK_THAT(text, ContainsSubstring(background(color_at(position))));
+    CHECK_THAT(text, ContainsSubstring(background(mini::detail::color_at(position))));
   }
 }
 
@@ -262,7 +268,7 @@ TEST_CASE("too many values are binned, the largest are kept, and a line says so"
   CHECK_THAT(colored({values}), ContainsSubstring("Each cell shows the largest of up to "));
   const std::string svg = heat_map_svg({values});
   CHECK(count(svg, "<rect ") <= 128 * 128 + 62);
-  CHECK(count(svg, "fill=\"" + hex(color_at(1)) + "\"") ==
+  CHECK(count(svg, "fill=\"" + mini::detail::hex(mini::detail::color_at(1)) + "\"") ==
         2);  // the cell, and the end of the scale
   CHECK_THAT(svg, ContainsSubstring(">Each cell shows the largest of up to 32 x 32 values.<"));
   CHECK(svg.size() < 2'000'000);
@@ -271,8 +277,9 @@ TEST_CASE("too many values are binned, the largest are kept, and a line says so"
   values[3990][3990] = NAN;
   const std::string off = heat_map_svg({values});
   CHECK_THAT(off, ContainsSubstring(">1 NaN<") && ContainsSubstring(">256000 -infinity<"));
-  CHECK(count(off, "fill=\"" + hex(kNanColor) + "\"") == 2);
-  CHECK(count(off, "fill=\"" + hex(kMinusInfinityColor) + "\"") == 2 * 125 + 1);
+  CHECK(count(off, "fill=\"" + mini::detail::hex(mini::detail::kNanColor) + "\"") == 2);
+  CHECK(count(off, "fill=\"" + mini::detail::hex(mini::detail::kMinusInfinityColor) + "\"") ==
+        2 * 125 + 1);
 
   // A few long rows stay rows.
   const std::string rows = plain({at::ones({4, 1000})});

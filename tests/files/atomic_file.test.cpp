@@ -14,7 +14,7 @@
 #include "support/support.h"
 
 namespace fs = std::filesystem;
-using mini::AtomicFile;
+using mini::detail::AtomicFile;
 using mini::test::in_child;
 using mini::test::in_unprivileged_child;
 using mini::test::read_file;

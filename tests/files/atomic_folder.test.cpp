@@ -17,7 +17,7 @@
 #include "support/support.h"
 
 namespace fs = std::filesystem;
-using mini::AtomicFolder;
+using mini::detail::AtomicFolder;
 using mini::test::ContainsSubstring;
 using mini::test::in_child;
 using mini::test::in_unprivileged_child;
@@ -32,13 +32,13 @@ using Names = std::set<std::string>;
 /// A folder of the files `a` and `b`.
 void fill(const fs::path& folder, const std::string& content) {
   for (const char* name : {"a", "b"}) {
-    mini::AtomicFile file(folder / name);
+    mini::detail::AtomicFile file(folder / name);
     file.write(content);
     file.commit();
   }
 }
 
-void save(const fs::path& path, const std::string& content) {
+void save_folder(const fs::path& path, const std::string& content) {
   AtomicFolder folder(path);
   fill(folder.path(), content);
   folder.commit();
@@ -49,9 +49,9 @@ void check_holds(const fs::path& folder, const std::string& content) {
   CHECK(read_file(folder / "b") == content);
 }
 
-std::string error_of_saving(const fs::path& path) {
+std::string error_of_saving_folder(const fs::path& path) {
   try {
-    save(path, "new");
+    save_folder(path, "new");
   } catch (const std::runtime_error& error) {
     return error.what();
   }
@@ -89,7 +89,7 @@ TEST_CASE("a folder appears at commit, whole", "[atomic_folder]") {
 
 TEST_CASE("an old folder stays until commit, and for good without one", "[atomic_folder]") {
   const TemporaryFolder parent;
-  save(parent / "last", "old");
+  save_folder(parent / "last", "old");
   {
     const AtomicFolder folder(parent / "last");
     fill(folder.path(), "new");
@@ -98,14 +98,14 @@ TEST_CASE("an old folder stays until commit, and for good without one", "[atomic
   check_holds(parent / "last", "old");
   CHECK(parent.entries() == Names{"last"});
 
-  save(parent / "last", "new");
+  save_folder(parent / "last", "new");
   check_holds(parent / "last", "new");
   CHECK(parent.entries() == Names{"last"});
 }
 
 TEST_CASE("a killed writer leaves the old folder, and the next one clears up", "[atomic_folder]") {
   const TemporaryFolder parent;
-  save(parent / "last", "old");
+  save_folder(parent / "last", "old");
   const int status = in_child([&] {
     const AtomicFolder folder(parent / "last");
     write_file(folder.path() / "a", "half");
@@ -116,27 +116,27 @@ TEST_CASE("a killed writer leaves the old folder, and the next one clears up", "
   check_holds(parent / "last", "old");
   CHECK(parent.entries() == Names{"last", ".last.new"});
 
-  save(parent / "last", "new");
+  save_folder(parent / "last", "new");
   check_holds(parent / "last", "new");
   CHECK(parent.entries() == Names{"last"});
 }
 
 TEST_CASE("a kill after the exchange leaves the new folder", "[atomic_folder]") {
   const TemporaryFolder parent;
-  save(parent / "last", "new");
-  save(parent / ".last.new", "old");  // what the exchange put there
+  save_folder(parent / "last", "new");
+  save_folder(parent / ".last.new", "old");  // what the exchange put there
   CHECK(AtomicFolder::find(parent / "last") == parent / "last");
-  save(parent / "last", "newer");
+  save_folder(parent / "last", "newer");
   check_holds(parent / "last", "newer");
   CHECK(parent.entries() == Names{"last"});
 }
 
 TEST_CASE("where folders cannot be exchanged, two renames do it", "[atomic_folder]") {
   const TemporaryFolder parent;
-  save(parent / "last", "old");
+  save_folder(parent / "last", "old");
   const int status = in_child([&] {
     forbid_exchange();
-    save(parent / "last", "new");
+    save_folder(parent / "last", "new");
   });
   CHECK(status == 0);
   check_holds(parent / "last", "new");
@@ -145,8 +145,8 @@ TEST_CASE("where folders cannot be exchanged, two renames do it", "[atomic_folde
 
 TEST_CASE("a kill between two renames leaves the old folder to be found", "[atomic_folder]") {
   const TemporaryFolder parent;
-  save(parent / "last", "old");
-  save(parent / ".last.new", "new");
+  save_folder(parent / "last", "old");
+  save_folder(parent / ".last.new", "new");
   fs::rename(parent / "last", parent / ".last.old");
   CHECK(AtomicFolder::find(parent / "last") == parent / ".last.old");
 
@@ -155,7 +155,7 @@ TEST_CASE("a kill between two renames leaves the old folder to be found", "[atom
     check_holds(parent / "last", "old");
   }
   SECTION("and replaced by one that does not") {
-    save(parent / "last", "newer");
+    save_folder(parent / "last", "newer");
     check_holds(parent / "last", "newer");
     CHECK(parent.entries() == Names{"last"});
   }
@@ -163,19 +163,19 @@ TEST_CASE("a kill between two renames leaves the old folder to be found", "[atom
 
 TEST_CASE("what is left of an interrupted commit is not found again", "[atomic_folder]") {
   const TemporaryFolder parent;
-  save(parent / "last", "new");
-  save(parent / ".last.old", "old");  // a kill before it was removed
+  save_folder(parent / "last", "new");
+  save_folder(parent / ".last.old", "old");  // a kill before it was removed
   CHECK(AtomicFolder::find(parent / "last") == parent / "last");
-  save(parent / "last", "newer");
+  save_folder(parent / "last", "newer");
   CHECK(parent.entries() == Names{"last"});
 }
 
 TEST_CASE("a folder of other files is not replaced", "[atomic_folder]") {
   const TemporaryFolder parent;
-  save(parent / "last", "old");
+  save_folder(parent / "last", "old");
   SECTION("a file that the new one has not") {
     write_file(parent / "last/thesis.txt", "years of work");
-    CHECK_THAT(error_of_saving(parent / "last"),
+    CHECK_THAT(error_of_saving_folder(parent / "last"),
                ContainsSubstring("cannot replace '" + (parent / "last").string() +
                                  "': 'thesis.txt' in it would be lost"));
     CHECK(fs::exists(parent / "last/thesis.txt"));
@@ -183,7 +183,8 @@ TEST_CASE("a folder of other files is not replaced", "[atomic_folder]") {
   SECTION("a folder in it") {
     fs::remove(parent / "last/b");
     fs::create_directory(parent / "last/b");
-    CHECK_THAT(error_of_saving(parent / "last"), ContainsSubstring("'b' in it would be lost"));
+    CHECK_THAT(error_of_saving_folder(parent / "last"),
+               ContainsSubstring("'b' in it would be lost"));
   }
   CHECK(read_file(parent / "last/a") == "old");
   CHECK(parent.entries() == Names{"last"});
@@ -192,16 +193,16 @@ TEST_CASE("a folder of other files is not replaced", "[atomic_folder]") {
 TEST_CASE("an empty folder is replaced, a file is not", "[atomic_folder]") {
   const TemporaryFolder parent;
   fs::create_directory(parent / "empty");
-  save(parent / "empty", "new");
+  save_folder(parent / "empty", "new");
   check_holds(parent / "empty", "new");
   write_file(parent / "file", "x");
-  CHECK_THAT(error_of_saving(parent / "file"), ContainsSubstring("file': Not a directory"));
+  CHECK_THAT(error_of_saving_folder(parent / "file"), ContainsSubstring("file': Not a directory"));
   CHECK(parent.entries() == Names{"empty", "file"});
 }
 
 TEST_CASE("a path may end in a slash, be relative or a link", "[atomic_folder]") {
   const TemporaryFolder parent;
-  save(parent / "last/", "slash");
+  save_folder(parent / "last/", "slash");
   check_holds(parent / "last", "slash");
 
   const fs::path before = fs::current_path();
@@ -213,24 +214,24 @@ TEST_CASE("a path may end in a slash, be relative or a link", "[atomic_folder]")
   check_holds(parent / "last", "relative");
 
   fs::create_directory(parent / "disk");
-  save(parent / "disk/real", "old");
+  save_folder(parent / "disk/real", "old");
   fs::create_directory_symlink("disk/real", parent / "link");
-  save(parent / "link", "through the link");
+  save_folder(parent / "link", "through the link");
   check_holds(parent / "disk/real", "through the link");
   CHECK(fs::is_symlink(parent / "link"));
 }
 
 TEST_CASE("a folder that cannot be written is named with the reason", "[atomic_folder]") {
   const TemporaryFolder parent;
-  CHECK_THAT(error_of_saving(parent / "none/last"),
+  CHECK_THAT(error_of_saving_folder(parent / "none/last"),
              ContainsSubstring("cannot write '" + (parent / "none/last").string() +
                                "': No such file or directory"));
-  CHECK_THAT(error_of_saving(""), ContainsSubstring("cannot write ''"));
-  CHECK_THAT(error_of_saving("/"), ContainsSubstring("cannot write '/'"));
+  CHECK_THAT(error_of_saving_folder(""), ContainsSubstring("cannot write ''"));
+  CHECK_THAT(error_of_saving_folder("/"), ContainsSubstring("cannot write '/'"));
 
   ::chmod(parent.path().c_str(), 0555);
   const int status = in_unprivileged_child([&] {
-    const std::string error = error_of_saving(parent / "last");
+    const std::string error = error_of_saving_folder(parent / "last");
     if (error.find("Permission denied") == std::string::npos) throw std::runtime_error(error);
   });
   ::chmod(parent.path().c_str(), 0755);

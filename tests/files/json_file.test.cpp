@@ -6,10 +6,10 @@
 #include "support/files.h"
 #include "support/support.h"
 
-using mini::Json;
-using mini::json_member;
-using mini::read_json;
-using mini::write_json;
+using mini::detail::Json;
+using mini::detail::json_member;
+using mini::detail::read_json;
+using mini::detail::write_json;
 using mini::test::ContainsSubstring;
 using mini::test::read_file;
 using mini::test::TemporaryFolder;

@@ -15,7 +15,7 @@ using mini::test::Equals;
 namespace {
 
 using Tensors = torch::OrderedDict<std::string, at::Tensor>;
-using Names = std::vector<std::string>;
+using NameList = std::vector<std::string>;
 
 /// Parameters, buffers, a bias that is not there, modules within modules.
 struct NetImpl : torch::nn::Module {
@@ -74,7 +74,7 @@ Tensors with_prefix(const std::string& prefix, const Tensors& tensors) {
   return result;
 }
 
-void check_same(const Tensors& actual, const Tensors& expected) {
+void check_same_tensors(const Tensors& actual, const Tensors& expected) {
   REQUIRE(actual.keys() == expected.keys());
   for (const auto& item : expected) {
     INFO(item.key());
@@ -97,9 +97,9 @@ std::string error_of_loading(torch::nn::Module& module, const Tensors& tensors,
 TEST_CASE("state_dict gives parameters and buffers by their dotted names", "[state_dict]") {
   Net net;
   const Tensors tensors = state_dict(*net);
-  CHECK(tensors.keys() == Names{"scale", "fc.weight", "tail.0.weight", "tail.0.bias",
-                                "tail.1.weight", "tail.1.bias", "tail.0.running_mean",
-                                "tail.0.running_var", "tail.0.num_batches_tracked"});
+  CHECK(tensors.keys() == NameList{"scale", "fc.weight", "tail.0.weight", "tail.0.bias",
+                                   "tail.1.weight", "tail.1.bias", "tail.0.running_mean",
+                                   "tail.0.running_var", "tail.0.num_batches_tracked"});
   for (const auto& item : tensors) CHECK_FALSE(item.value().requires_grad());
   tensors["fc.weight"].fill_(5);  // the module's own memory
   CHECK_THAT(net->fc->weight, Equals(at::full({2, 3}, 5)));
@@ -112,7 +112,7 @@ TEST_CASE("load_state_dict copies every value into the tensors that are there", 
   const std::vector<at::Tensor> parameters = target->parameters();
   const auto result = load_state_dict(*target, state_dict(*source));
 
-  check_same(state_dict(*target), state_dict(*source));
+  check_same_tensors(state_dict(*target), state_dict(*source));
   CHECK(result.missing.empty());
   CHECK(result.unexpected.empty());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -155,7 +155,7 @@ TEST_CASE("all problems come in one error, which changes nothing", "[state_dict]
              ContainsSubstring("\n  tail.0.weight: wrong dtype, expected Float, got Double"));
   CHECK_THAT(error, ContainsSubstring("\n  tail.0.bias: undefined"));
   CHECK_THAT(error, ContainsSubstring("\n  tail.0.running_mean: without memory (meta)"));
-  check_same(state_dict(*net), before);
+  check_same_tensors(state_dict(*net), before);
 
   torch::nn::Module on_meta;
   on_meta.register_parameter("weight", at::empty({2}, at::kMeta));
@@ -169,8 +169,8 @@ TEST_CASE("without strict, what is missing or unexpected is returned", "[state_d
   const Tensors given = renamed(state_dict(*source), "fc.weight", "head.weight");
   const at::Tensor before = target->fc->weight.detach().clone();
   const auto result = load_state_dict(*target, given, {.strict = false});
-  CHECK(result.missing == Names{"fc.weight"});
-  CHECK(result.unexpected == Names{"head.weight"});
+  CHECK(result.missing == NameList{"fc.weight"});
+  CHECK(result.unexpected == NameList{"head.weight"});
   CHECK_THAT(target->fc->weight, Equals(before));
   CHECK_THAT(target->tail[1]->as<torch::nn::Linear>()->weight,
              Equals(source->tail[1]->as<torch::nn::Linear>()->weight));
@@ -187,7 +187,7 @@ TEST_CASE("prefixes of wrappers are removed, again and again", "[state_dict]") {
     INFO(prefix);
     Net target;
     load_state_dict(*target, with_prefix(prefix, state_dict(*source)));
-    check_same(state_dict(*target), state_dict(*source));
+    check_same_tensors(state_dict(*target), state_dict(*source));
   }
   Net target;
   CHECK_THAT(error_of_loading(*target, with_prefix("model.", state_dict(*source))),
@@ -210,7 +210,7 @@ TEST_CASE("a prefix that the module has itself stays", "[state_dict]") {
   };
   Wrapper source, target;
   load_state_dict(target, state_dict(source));
-  check_same(state_dict(target), state_dict(source));
+  check_same_tensors(state_dict(target), state_dict(source));
 }
 
 TEST_CASE("ignored endings pass over what the module does not have", "[state_dict]") {
@@ -222,7 +222,7 @@ TEST_CASE("ignored endings pass over what the module does not have", "[state_dic
   const auto result =
       load_state_dict(*target, given, {.ignored_endings = {".attn.bias", ".attn.masked_bias"}});
   CHECK(result.unexpected.empty());
-  check_same(state_dict(*target), state_dict(*source));
+  check_same_tensors(state_dict(*target), state_dict(*source));
 
   CHECK_THAT(error_of_loading(*target, given, {.ignored_endings = {".attn.bias", "fc.weight"}}),
              ContainsSubstring("missing: fc.weight [2, 3]"));
@@ -250,7 +250,7 @@ TEST_CASE("dtypes are converted only when asked, and only where numbers survive"
 
 TEST_CASE("a tied weight is loaded from either name and stays tied", "[state_dict]") {
   Tied tied;
-  CHECK(state_dict(*tied).keys() == Names{"first.weight", "second.weight"});
+  CHECK(state_dict(*tied).keys() == NameList{"first.weight", "second.weight"});
   for (const char* name : {"first.weight", "second.weight"}) {
     INFO(name);
     Tensors given;
@@ -305,7 +305,7 @@ TEST_CASE("an alias is another name for a tensor of the module", "[state_dict]")
   CHECK(both["head.weight"].is_alias_of(source->fc->weight));
 
   load_state_dict(*target, both, {.aliases = aliases});
-  check_same(state_dict(*target), state_dict(*source));
+  check_same_tensors(state_dict(*target), state_dict(*source));
 
   Net by_alias;
   load_state_dict(*by_alias, renamed(state_dict(*source), "fc.weight", "_orig_mod.head.weight"),

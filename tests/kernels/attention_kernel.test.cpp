@@ -15,7 +15,7 @@ using namespace mini::test;
 
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Output and gradients.
 std::vector<at::Tensor> results(const Path& path, const Inputs& inputs,
@@ -46,7 +46,7 @@ std::vector<std::pair<std::string, AttentionOptions>> options_for(const Size& si
   at::Tensor keep = at::rand({size.Tq, size.Tk}) < 0.6;
   keep[0].fill_(false);
   const at::Tensor bias = at::randn({2, 2, size.Tq, size.Tk})
-                              .masked_fill(at::rand({2, 2, size.Tq, size.Tk}) < 0.2, -kInf);
+                              .masked_fill(at::rand({2, 2, size.Tq, size.Tk}) < 0.2, -kInfinity);
   return {
       {"plain", {}},
       {"upper left", {.causal = Causal::kUpperLeft}},
@@ -107,7 +107,7 @@ TEST_CASE("2^x is within its stated error on every instruction set", "[kernel]")
     }
     CHECK(worst < 2.0e-7);
 
-    const float special[] = {0.0F, -kInf, -200.0F, -1e30F, std::nanf("")};
+    const float special[] = {0.0F, -kInfinity, -200.0F, -1e30F, std::nanf("")};
     float result[5];
     kernels::exp2(special, 5, result);
     CHECK(result[0] == 1.0F);
@@ -168,7 +168,8 @@ TEST_CASE("rows that see nothing are 0 and large scores are exact on every instr
   const Inputs in = random_inputs({1}, 40, 150, 16, 16);
   const at::Tensor upstream = at::randn({1, 40, 16});
   for_each_target([&] {
-    for (const at::Tensor& mask : {at::zeros({40, 150}, at::kBool), at::full({40, 150}, -kInf)}) {
+    for (const at::Tensor& mask :
+         {at::zeros({40, 150}, at::kBool), at::full({40, 150}, -kInfinity)}) {
       for (const at::Tensor& result : results(paths()[0], in, {.mask = mask}, upstream)) {
         CHECK(result.eq(0).all().item<bool>());
       }

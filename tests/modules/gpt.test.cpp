@@ -239,7 +239,7 @@ TEST_CASE("for_each_attention shows what each block's attention computes", "[gpt
   CHECK(layers == std::vector<int64_t>{0, 1});
 }
 
-TEST_CASE("for_each_heads gives what each block's attention is made of", "[gpt]") {
+TEST_CASE("for_each_projection gives what each block's attention is made of", "[gpt]") {
   GPT model(small().seed(1));
   scramble(*model, 0.3, 2);
   const at::NoGradGuard no_grad;
@@ -248,14 +248,15 @@ TEST_CASE("for_each_heads gives what each block's attention is made of", "[gpt]"
   model->for_each_attention(
       idx, [&](int64_t, const AttentionSteps& steps) { expected.push_back(steps); });
   int64_t layers = 0;
-  model->for_each_heads(idx, [&](int64_t layer, const MultiHeadAttentionImpl::Heads& heads) {
-    CHECK(layer == layers++);
-    const AttentionSteps steps =
-        attention_steps(heads.q, heads.k, heads.v, {.causal = Causal::kLowerRight});
-    const AttentionSteps& e = expected[static_cast<size_t>(layer)];
-    CHECK_THAT(steps.weights, AllClose(e.weights, 1e-5, 1e-6));
-    CHECK_THAT(steps.output, AllClose(e.output, 1e-5, 1e-6));
-  });
+  model->for_each_projection(
+      idx, [&](int64_t layer, const MultiHeadAttentionImpl::Projections& heads) {
+        CHECK(layer == layers++);
+        const AttentionSteps steps =
+            attention_steps(heads.q, heads.k, heads.v, {.causal = Causal::kLowerRight});
+        const AttentionSteps& e = expected[static_cast<size_t>(layer)];
+        CHECK_THAT(steps.weights, AllClose(e.weights, 1e-5, 1e-6));
+        CHECK_THAT(steps.output, AllClose(e.output, 1e-5, 1e-6));
+      });
   CHECK(layers == 2);
 }
 
@@ -453,9 +454,9 @@ TEST_CASE("a GPT refuses tokens that cannot be", "[gpt]") {
     CHECK_THROWS_WITH(model->last_logits(wrong), ContainsSubstring("GPT::last_logits" + message));
     CHECK_THROWS_WITH(model->for_each_attention(wrong, [](int64_t, const AttentionSteps&) {}),
                       ContainsSubstring("GPT::for_each_attention" + message));
-    CHECK_THROWS_WITH(
-        model->for_each_heads(wrong, [](int64_t, const MultiHeadAttentionImpl::Heads&) {}),
-        ContainsSubstring("GPT::for_each_heads" + message));
+    CHECK_THROWS_WITH(model->for_each_projection(
+                          wrong, [](int64_t, const MultiHeadAttentionImpl::Projections&) {}),
+                      ContainsSubstring("GPT::for_each_projection" + message));
   }
   CHECK_THROWS_WITH(model->loss(idx, idx.narrow(1, 0, 5)),
                     ContainsSubstring("GPT::loss: expected idx and targets of one shape (B, T), B "

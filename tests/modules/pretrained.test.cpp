@@ -26,7 +26,9 @@ using Tensors = torch::OrderedDict<std::string, at::Tensor>;
 
 constexpr int64_t kHeads = 3;
 
-GPTOptions small() { return GPTOptions(11).block_size(8).n_layer(2).n_head(kHeads).n_embd(12); }
+GPTOptions small_options() {
+  return GPTOptions(11).block_size(8).n_layer(2).n_head(kHeads).n_embd(12);
+}
 
 /// Weights that are all different, biases too.
 GPT scrambled(const GPTOptions& options) {
@@ -73,20 +75,20 @@ void check_same_options(const GPTOptions& actual, const GPTOptions& expected) {
 
 /// A GPT-2 directory as `save_gpt2` writes it, for tests that change something about it.
 struct GPT2Directory {
-  explicit GPT2Directory(const GPT& model = scrambled(small().bias(true))) {
+  explicit GPT2Directory(const GPT& model = scrambled(small_options().bias(true))) {
     save_gpt2(folder.path(), model);
   }
 
   fs::path config() const { return folder / "config.json"; }
   fs::path weights() const { return folder / "model.safetensors"; }
 
-  Json read_config() const { return read_json(config()); }
+  mini::detail::Json read_config() const { return mini::detail::read_json(config()); }
   Tensors read_weights() const { return load_safetensors(weights()).tensors; }
 
-  void set(const std::string& field, const Json& value) const {
-    Json json = read_config();
+  void set(const std::string& field, const mini::detail::Json& value) const {
+    mini::detail::Json json = read_config();
     json[field] = value;
-    write_json(config(), json);
+    mini::detail::write_json(config(), json);
   }
   void write_weights(const Tensors& tensors) const { save_safetensors(weights(), tensors); }
 
@@ -102,7 +104,7 @@ struct GPT2Directory {
 TEST_CASE("a nanoGPT's tensors make the GPT that had them", "[pretrained]") {
   for (const bool bias : {false, true}) {
     INFO("bias " << bias);
-    GPT source = scrambled(small().bias(bias));
+    GPT source = scrambled(small_options().bias(bias));
     GPT model = load_nanogpt(state_dict(*source, kGPTAliases), kHeads);
     check_same_options(model->options, source->options);
     check_same_parameters(*model, *source);
@@ -116,7 +118,7 @@ TEST_CASE("a nanoGPT's tensors make the GPT that had them", "[pretrained]") {
 
 TEST_CASE("a nanoGPT goes through a file and back", "[pretrained]") {
   const TemporaryFolder folder;
-  GPT source = scrambled(small());
+  GPT source = scrambled(small_options());
   save_nanogpt(folder / "model", source);
   const SafetensorsFile file = load_safetensors(folder / "model");
   CHECK(file.metadata == std::map<std::string, std::string>{{"format", "pt"}});
@@ -131,7 +133,7 @@ TEST_CASE("a nanoGPT goes through a file and back", "[pretrained]") {
 }
 
 TEST_CASE("what tensors do not tell about a nanoGPT is the caller's", "[pretrained]") {
-  GPT source = scrambled(small());
+  GPT source = scrambled(small_options());
   const Tensors tensors = state_dict(*source);
   GPT one_head = load_nanogpt(tensors, 1);
   CHECK(one_head->options.n_head() == 1);
@@ -149,7 +151,7 @@ TEST_CASE("what tensors do not tell about a nanoGPT is the caller's", "[pretrain
 
 TEST_CASE("loading draws nothing", "[pretrained]") {
   const GPT2Directory gpt2;
-  const Tensors tensors = state_dict(*scrambled(small()));
+  const Tensors tensors = state_dict(*scrambled(small_options()));
   torch::manual_seed(7);
   const at::Tensor expected = at::rand({5});
   torch::manual_seed(7);
@@ -159,7 +161,7 @@ TEST_CASE("loading draws nothing", "[pretrained]") {
 }
 
 TEST_CASE("wrappers, mask buffers and either name of the head are known", "[pretrained]") {
-  const GPT source = scrambled(small());
+  const GPT source = scrambled(small_options());
   const Tensors tensors = state_dict(*source);
   const auto check = [&](const Tensors& given) {
     check_same_parameters(*load_nanogpt(given, kHeads), *source);
@@ -178,7 +180,7 @@ TEST_CASE("wrappers, mask buffers and either name of the head are known", "[pret
 }
 
 TEST_CASE("tensors that are no nanoGPT's are refused by name", "[pretrained]") {
-  const Tensors tensors = state_dict(*scrambled(small()));
+  const Tensors tensors = state_dict(*scrambled(small_options()));
   const auto error = [&](const Tensors& given, int64_t n_head = kHeads) {
     const std::string message = error_of([&] { load_nanogpt(given, n_head); });
     CHECK_THAT(message, ContainsSubstring("load_nanogpt: "));
@@ -218,7 +220,7 @@ TEST_CASE("tensors that are no nanoGPT's are refused by name", "[pretrained]") {
 
 TEST_CASE("an error of a file's weights names it, and every tensor", "[pretrained]") {
   const TemporaryFolder folder;
-  const Tensors tensors = state_dict(*scrambled(small()));
+  const Tensors tensors = state_dict(*scrambled(small_options()));
   save_safetensors(folder / "model", without(without(tensors, "transformer.h.0.ln_1.weight"),
                                              "transformer.ln_f.weight"));
   const std::string error = error_of([&] { load_nanogpt(folder / "model", kHeads); });
@@ -230,7 +232,7 @@ TEST_CASE("an error of a file's weights names it, and every tensor", "[pretraine
 }
 
 TEST_CASE("weights of another dtype are converted when asked", "[pretrained]") {
-  GPT source = scrambled(small().bias(true));
+  GPT source = scrambled(small_options().bias(true));
   source->to(at::kHalf);  // what is converted back is exact
   GPT model = load_nanogpt(state_dict(*source), kHeads, {.convert_dtype = true});
   CHECK(model->parameters()[0].scalar_type() == at::kFloat);
@@ -248,7 +250,7 @@ TEST_CASE("weights of another dtype are converted when asked", "[pretrained]") {
 TEST_CASE("a GPT-2 directory gives back the GPT that was saved", "[pretrained]") {
   for (const char* gelu : {"none", "tanh"}) {
     INFO(gelu);
-    GPT source = scrambled(small().bias(true).gelu_approximate(gelu));
+    GPT source = scrambled(small_options().bias(true).gelu_approximate(gelu));
     const GPT2Directory gpt2(source);
     CHECK(gpt2.folder.entries() == std::set<std::string>{"config.json", "model.safetensors"});
     GPT model = load_gpt2(gpt2.folder.path());
@@ -259,7 +261,7 @@ TEST_CASE("a GPT-2 directory gives back the GPT that was saved", "[pretrained]")
 }
 
 TEST_CASE("a GPT-2 directory has the package's names, orientation and fields", "[pretrained]") {
-  const GPT source = scrambled(small().bias(true).dropout(0.25).gelu_approximate("tanh"));
+  const GPT source = scrambled(small_options().bias(true).dropout(0.25).gelu_approximate("tanh"));
   const GPT2Directory gpt2(source);
   CHECK(load_safetensors(gpt2.weights()).metadata["format"] == "pt");
   const Tensors weights = gpt2.read_weights();
@@ -272,7 +274,7 @@ TEST_CASE("a GPT-2 directory has the package's names, orientation and fields", "
     CHECK_THAT(weights[item.key()],
                Equals(in_block && item.value().dim() == 2 ? item.value().t() : item.value()));
   }
-  CHECK(gpt2.read_config() == Json::parse(R"({
+  CHECK(gpt2.read_config() == mini::detail::Json::parse(R"({
     "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 11,
     "n_positions": 8, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_inner": null,
     "activation_function": "gelu_new", "embd_pdrop": 0.25, "attn_pdrop": 0.25,
@@ -281,7 +283,7 @@ TEST_CASE("a GPT-2 directory has the package's names, orientation and fields", "
 }
 
 TEST_CASE("a GPT without biases becomes a GPT-2 with zeros", "[pretrained]") {
-  GPT source = scrambled(small());
+  GPT source = scrambled(small_options());
   const GPT2Directory gpt2(source);
   GPT model = load_gpt2(gpt2.folder.path());
   CHECK(model->options.bias());
@@ -297,7 +299,7 @@ TEST_CASE("a GPT without biases becomes a GPT-2 with zeros", "[pretrained]") {
 
 TEST_CASE("saving makes the directory, and leaves other files in it", "[pretrained]") {
   const TemporaryFolder folder;
-  const GPT model = scrambled(small());
+  const GPT model = scrambled(small_options());
   save_gpt2(folder / "a/b", model);
   write_file(folder / "a/b/tokenizer.json", "{}");
   save_gpt2(folder / "a/b", model);
@@ -314,7 +316,7 @@ TEST_CASE("saving makes the directory, and leaves other files in it", "[pretrain
 }
 
 TEST_CASE("a GPT-2's names may lack their root; its head and masks may be there", "[pretrained]") {
-  const GPT source = scrambled(small().bias(true));
+  const GPT source = scrambled(small_options().bias(true));
   const GPT2Directory gpt2(source);
   Tensors weights = renamed(gpt2.read_weights(), [](const std::string& n) {
     return n.substr(std::string("transformer.").size());
@@ -340,7 +342,8 @@ TEST_CASE("fields of a GPT-2's configuration that this GPT can do", "[pretrained
   CHECK(load_gpt2(gpt2.folder.path(), {.dropout = 0.1})->options.dropout() == 0.1);
 
   // What is left out is as in the package.
-  write_json(gpt2.config(), Json::parse(R"({"model_type": "gpt2", "vocab_size": 11,
+  mini::detail::write_json(gpt2.config(),
+                           mini::detail::Json::parse(R"({"model_type": "gpt2", "vocab_size": 11,
       "n_positions": 8, "n_embd": 12, "n_layer": 2, "n_head": 3})"));
   CHECK(gelu() == "tanh");
 }
@@ -366,19 +369,19 @@ TEST_CASE("a GPT-2's configuration that this GPT cannot do is refused by field",
       {R"({"n_layer": 2.5})", "n_layer: expected a whole number, got 2.5"},
   };
   const GPT2Directory gpt2;
-  const Json good = gpt2.read_config();
+  const mini::detail::Json good = gpt2.read_config();
   for (const auto& [change, fragment] : cases) {
-    Json config = good;
-    config.update(Json::parse(change));
-    write_json(gpt2.config(), config);
+    mini::detail::Json config = good;
+    config.update(mini::detail::Json::parse(change));
+    mini::detail::write_json(gpt2.config(), config);
     CHECK_THAT(gpt2.error_of_loading(),
                ContainsSubstring("load_gpt2: '" + gpt2.config().string() + "': " + fragment));
   }
   for (const char* field :
        {"model_type", "vocab_size", "n_positions", "n_embd", "n_layer", "n_head"}) {
-    Json config = good;
+    mini::detail::Json config = good;
     config.erase(field);
-    write_json(gpt2.config(), config);
+    mini::detail::write_json(gpt2.config(), config);
     CHECK_THAT(gpt2.error_of_loading(),
                ContainsSubstring(std::string(field) + ": expected a value"));
   }
@@ -392,12 +395,12 @@ TEST_CASE("a GPT-2's configuration that this GPT cannot do is refused by field",
 
 TEST_CASE("sizes that a GPT-2's weights do not have are refused with both", "[pretrained]") {
   const GPT2Directory gpt2;
-  const Json good = gpt2.read_config();
+  const mini::detail::Json good = gpt2.read_config();
   const auto check = [&](const char* field, int64_t value, const std::string& fragment) {
     gpt2.set(field, value);
     CHECK_THAT(gpt2.error_of_loading(),
                ContainsSubstring("load_gpt2: '" + gpt2.folder.path().string() + "': " + fragment));
-    write_json(gpt2.config(), good);
+    mini::detail::write_json(gpt2.config(), good);
   };
   check("vocab_size", 50257, "vocab_size is 50257 in config.json, but 11 in model.safetensors");
   check("n_positions", 1024, "n_positions is 1024 in config.json, but 8 in model.safetensors");

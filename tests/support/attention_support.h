@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "support/support.h"
 
 namespace mini::test {
+
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
 
 struct Inputs {
   at::Tensor q, k, v;

@@ -22,6 +22,7 @@ using mini::test::AllClose;
 using mini::test::ContainsSubstring;
 using mini::test::Equals;
 using mini::test::error_of;
+using mini::test::in_parallel_region;
 using mini::test::Threads;
 
 namespace {

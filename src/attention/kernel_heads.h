@@ -6,12 +6,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/accumulate.h>
 
-#include <cmath>
-
+#include "attention/composite_attention.h"
 #include "kernels/attention_kernel.h"
 #include "mini/attention.h"
 
-namespace mini {
+namespace mini::detail {
 
 inline bool has_adjacent_elements(const at::Tensor& tensor) {
   return tensor.stride(-1) == 1 || tensor.size(-1) <= 1;
@@ -36,10 +35,10 @@ inline int64_t head_offset(at::IntArrayRef leading, at::IntArrayRef strides, int
 }
 
 /// A call of attention, as heads for the kernel.
-class Heads {
+class KernelHeads {
  public:
-  Heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-        const AttentionOptions& options)
+  KernelHeads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+              const AttentionOptions& options)
       : q_(readable(q)), k_(readable(k)), v_(readable(v)) {
     const size_t leading = static_cast<size_t>(q.dim() - 2);
     leading_ = q_.sizes().slice(0, leading);
@@ -51,8 +50,7 @@ class Heads {
     shape_.keys = k.size(-2);
     shape_.head_size = q.size(-1);
     shape_.value_size = v.size(-1);
-    shape_.scale = static_cast<float>(
-        options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(-1)))));
+    shape_.scale = static_cast<float>(attention_scale(q, options));
     shape_.diagonal = options.causal == Causal::kNone         ? shape_.keys
                       : options.causal == Causal::kLowerRight ? shape_.keys - shape_.queries
                                                               : 0;
@@ -65,7 +63,7 @@ class Heads {
   /// Consecutive query heads that share a key and value head.
   int64_t group() const { return group_; }
   /// Sizes and kinds, the same for each head.
-  const kernels::Head& shape() const { return shape_; }
+  const kernels::HeadInputs& shape() const { return shape_; }
   /// Floating-point operations of one head's forward pass, q k^T and P v; about half of them where
   /// causality hides the other half.
   double work() const {
@@ -74,8 +72,8 @@ class Heads {
            static_cast<double>(shape_.head_size + shape_.value_size);
   }
 
-  kernels::Head operator[](int64_t head) const {
-    kernels::Head result = shape_;
+  kernels::HeadInputs operator[](int64_t head) const {
+    kernels::HeadInputs result = shape_;
     result.q = rows(q_, head, 1);
     result.k = rows(k_, head, group_);
     result.v = rows(v_, head, group_);
@@ -124,7 +122,7 @@ class Heads {
   at::DimVector mask_strides_;
   int64_t count_ = 0;
   int64_t group_ = 1;
-  kernels::Head shape_;
+  kernels::HeadInputs shape_;
 };
 
-}  // namespace mini
+}  // namespace mini::detail
