@@ -71,7 +71,7 @@ struct AttentionPath {
 /// Each row of weights sums to 1. If a row sees no key, its weights, output and gradients are 0,
 /// never NaN. Scores of any finite size are safe, as if the row maximum were subtracted. NaN and
 /// infinity propagate to every row that sees them. A hidden key never affects the output. A hidden
-/// value may: 0 * NaN is NaN.
+/// NaN or infinite value may, since 0 * NaN is NaN.
 ///
 /// Gradients flow to q, k, v and a floating mask, and may be differentiated again.
 /// Throws c10::Error before any work if dtypes, devices, shapes or options are invalid.

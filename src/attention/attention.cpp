@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The choice of the path. Calls go down from here:
+// Chooses the path of a call. Calls go down from here:
 //
 //   attention.cpp -> fused_operator.cpp -> fused_attention.cpp -> kernels/   the fused kernel
 //                 -> composite_attention.cpp                                 everything else
@@ -16,8 +16,8 @@
 namespace mini {
 namespace {
 
-// Whether the call must pass LibTorch's dispatcher, which records it for autograd and unwraps
-// tensors without memory of their own (tracing, vmap).
+// Whether the call must go through LibTorch's dispatcher. The dispatcher records the call for
+// autograd and unwraps tensors that have no memory of their own (tracing, vmap).
 bool needs_dispatcher(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const AttentionOptions& options) {
   const bool needs_gradient =

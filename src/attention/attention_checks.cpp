@@ -8,8 +8,8 @@
 namespace mini::detail {
 namespace {
 
-// Sizes are `SymInt`s: numbers, but symbols while torch.compile traces; a check on those becomes a
-// guard of the compiled function.
+// Sizes are `SymInt`s. They are symbols while torch.compile traces, and a check on a symbol becomes
+// a guard of the compiled function.
 
 void check_kind(const char* function, const at::Tensor& q, const at::Tensor& k,
                 const at::Tensor& v) {
@@ -37,8 +37,8 @@ void check_kind(const char* function, const at::Tensor& q, const at::Tensor& k,
 void check_shapes(const char* function, const at::Tensor& q, const at::Tensor& k,
                   const at::Tensor& v, bool grouped_queries) {
   TORCH_CHECK(q.dim() >= 2 && q.dim() == k.dim() && q.dim() == v.dim(), function,
-              ": expected q (..., Tq, d_k), k (..., Tk, d_k), v (..., Tk, d_v) with equally many "
-              "dimensions, at least 2, got q ",
+              ": expected q (..., Tq, d_k), k (..., Tk, d_k), v (..., Tk, d_v) with the same "
+              "number of dimensions, at least 2, got q ",
               q.sym_sizes(), ", k ", k.sym_sizes(), ", v ", v.sym_sizes());
   TORCH_CHECK(q.sym_size(-1) == k.sym_size(-1), function,
               ": q and k must share head_size d_k, got q ", q.sym_sizes(), " and k ",
@@ -53,7 +53,7 @@ void check_shapes(const char* function, const at::Tensor& q, const at::Tensor& k
               v.sym_sizes());
   if (!grouped_queries) {
     TORCH_CHECK(q.sym_sizes().slice(0, leading) == k.sym_sizes().slice(0, leading), function,
-                ": q and k must share their leading dimensions (none is broadcast), got q ",
+                ": q and k must share their leading dimensions (they are not broadcast), got q ",
                 q.sym_sizes(), " and k ", k.sym_sizes());
     return;
   }
@@ -85,9 +85,9 @@ void check_mask(const char* function, const at::Tensor& q, const at::Tensor& k,
   c10::SymDimVector scores_shape(q.sym_sizes());
   scores_shape.back() = k.sym_size(-2);
   TORCH_CHECK(mask.dim() <= 2 || mask.dim() == q.dim(), function,
-              ": expected a mask of at most two dimensions (Tq, Tk), or of as many as the scores ",
+              ": expected a mask of at most two dimensions (Tq, Tk), or as many as the scores ",
               c10::SymIntArrayRef(scores_shape), ", got ", mask.sym_sizes(),
-              "; insert a dimension of size 1 to say where it is shared");
+              "; insert a dimension of size 1 where the mask is broadcast");
   const int64_t skipped = q.dim() - mask.dim();
   for (int64_t i = 0; i < mask.dim(); ++i) {
     TORCH_CHECK(mask.sym_size(i) == 1 || mask.sym_size(i) == scores_shape[skipped + i], function,
@@ -102,7 +102,7 @@ void check_numbers(const char* function, const at::Tensor& q, const AttentionOpt
                 *options.scale);
   } else {
     TORCH_CHECK(q.sym_size(-1) > 0, function,
-                ": the default scale 1 / sqrt(d_k) is undefined for d_k = 0; give a scale, got q ",
+                ": the default scale 1 / sqrt(d_k) is undefined for d_k = 0; pass a scale, got q ",
                 q.sym_sizes());
   }
   TORCH_CHECK(options.dropout >= 0.0 && options.dropout <= 1.0, function,

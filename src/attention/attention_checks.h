@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The contract's rules on arguments, checked once at the public border.
+// Checks the arguments of the public functions, once.
 #pragma once
 
 #include "mini/attention.h"
 
 namespace mini::detail {
 
-/// Throws c10::Error, its message beginning with `function`, unless q, k, v and the options agree.
+/// Throws c10::Error if q, k, v or the options break the contract of mini/attention.h. The message
+/// begins with `function`.
 void check_attention_arguments(const char* function, const at::Tensor& q, const at::Tensor& k,
                                const at::Tensor& v, const AttentionOptions& options);
 

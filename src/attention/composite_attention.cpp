@@ -15,22 +15,23 @@ at::ScalarType accumulation_dtype(at::ScalarType dtype) {
   return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
 }
 
-// Sizes are `SymInt`s: numbers, but symbols while torch.compile traces a function for any T.
+// Sizes are `SymInt`s. They are symbols while torch.compile traces a function for any T.
 
-// Each key or value head stands for `group` consecutive query heads.
+// Repeats each key or value head, once for each query head that shares it.
 at::Tensor repeat_heads(const at::Tensor& heads, const at::Tensor& q) {
   const c10::SymInt group = heads.sym_size(-3) == 0 ? 1 : q.sym_size(-3) / heads.sym_size(-3);
   return group == 1 ? heads : heads.repeat_interleave_symint(group, -3);
 }
 
-// True where query i may not see key j by position.  (Tq, Tk)
+// True where `causal` hides key j from query i.  (Tq, Tk)
 at::Tensor hidden_by_causality(Causal causal, const c10::SymInt& Tq, const c10::SymInt& Tk,
                                at::Device device) {
   const c10::SymInt first_hidden = causal == Causal::kLowerRight ? 1 + Tk - Tq : 1;
   return at::ones_symint({Tq, Tk}, at::device(device).dtype(at::kBool)).triu_symint(first_hidden);
 }
 
-// True where a query may not see a key; broadcasts to (..., Tq, Tk). Undefined if all is visible.
+// True where a key is hidden from a query. Broadcasts to (..., Tq, Tk).
+// Undefined if the options hide nothing.
 at::Tensor hidden_positions(const at::Tensor& logits, const AttentionOptions& options) {
   at::Tensor hidden;
   if (options.mask) {
@@ -57,8 +58,8 @@ at::Tensor visible_softmax(const at::Tensor& scaled_scores, const AttentionOptio
   if (!hidden.defined()) {
     return at::softmax(logits, -1);
   }
-  // A row of -infinity alone would be 0 / 0 in the softmax and NaN in its gradients, of any order.
-  // Such a row is given finite numbers, and its weights are set to 0 afterwards.
+  // A row of only -infinity would be 0 / 0 in the softmax, and its gradients of any order would be
+  // NaN. Replace such a row by zeros, and set its weights to 0 afterwards.
   const at::Tensor nothing_visible = hidden.all(-1, /*keepdim=*/true);
   logits = logits.masked_fill(hidden, -kInfinity).masked_fill(nothing_visible, 0.0);
   return at::softmax(logits, -1).masked_fill(nothing_visible, 0.0);
@@ -70,7 +71,7 @@ at::Tensor dropout(const at::Tensor& weights, const AttentionOptions& options) {
   }
   const double keep_probability = 1.0 - options.dropout;
   at::Tensor keep = at::empty_like(weights).bernoulli_(keep_probability, options.generator);
-  if (keep_probability > 0.0) {  // with p = 1 all is dropped, and there is nothing to make up for
+  if (keep_probability > 0.0) {  // if p = 1, every weight is dropped and none needs scaling
     keep.div_(keep_probability);
   }
   return weights * keep;

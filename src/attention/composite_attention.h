@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// The formula of attention, composed of LibTorch's operators. Every other path is tested against it.
+// The formula of attention as LibTorch operators. Tests compare the other paths against it.
 #pragma once
 
 #include "mini/attention.h"
 
 namespace mini::detail {
 
-/// The factor on the scores: `options.scale`, or 1 / sqrt(d_k).
+/// Factor on the scores: `options.scale` if set, otherwise 1 / sqrt(d_k).
 double attention_scale(const at::Tensor& q, const AttentionOptions& options);
 
-/// Every step of the formula, for arguments that have been checked. Any device and dtype;
-/// differentiable to any order.
+/// Every step of the formula. The caller has checked the arguments. Works on any device and for
+/// every dtype of the contract. The steps are differentiable to any order.
 AttentionSteps composite_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionOptions& options);
 

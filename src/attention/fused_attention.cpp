@@ -35,7 +35,7 @@ void run_forward(const KernelHeads& heads, const at::Tensor& output,
   const double work = static_cast<double>(heads.count()) * heads.work();
 
   if (shape.queries <= kernels::kDecodeQueries) {
-    // Reading memory costs about four times what the multiplications alone would.
+    // Reading memory costs about four times as much as the multiplications.
     for_each_unit(
         heads.count(), 4 * work, kernels::decode_scratch(shape),
         [&](int64_t head, float* scratch) { kernels::decode(heads[head], result(head), scratch); });
@@ -45,7 +45,8 @@ void run_forward(const KernelHeads& heads, const at::Tensor& output,
   for_each_unit(heads.count() * blocks, work, kernels::forward_scratch(shape),
                 [&](int64_t unit, float* scratch) {
                   const int64_t head = unit / blocks;
-                  const int64_t block = blocks - 1 - unit % blocks;  // with causality the heaviest
+                  // The last block comes first: with causality it has the most work.
+                  const int64_t block = blocks - 1 - unit % blocks;
                   const int64_t first = block * kernels::kQueryBlock;
                   kernels::forward(heads[head], result(head), first,
                                    std::min(kernels::kQueryBlock, shape.queries - first), scratch);
@@ -54,30 +55,31 @@ void run_forward(const KernelHeads& heads, const at::Tensor& output,
 
 // ---- Backward.
 
-// The keys are cut three times: into parts, a thread's unit, where heads are few; a part into
-// slices, which stay in the second-level cache while all queries pass; a slice, in the kernel, into
-// blocks.
+// The keys are split at three levels:
+//   part   a unit of work for one thread; more than one part only if there are few heads
+//   slice  keys that stay in the second-level cache while all queries are processed
+//   block  keys that the kernel processes together
 
-// Keys of a part. Each part has a dq of its own, and these are then summed: how, depends on the
-// shape alone, so the bits of the sum do not depend on the number of threads.
+// Keys per part. Each part writes its own dq, and add_parts() sums them. The summation order
+// depends only on the shape, so the bits of dq do not depend on the number of threads.
 int64_t keys_of_part(int64_t query_heads, int64_t key_heads, int64_t keys) {
-  constexpr int64_t kUnits = 16;    // to aim for
-  constexpr int64_t kFewest = 256;  // keys worth a unit
-  // Where many query heads share a few key heads, four parts at most: each takes memory like dq.
+  constexpr int64_t kUnits = 16;    // target number of units
+  constexpr int64_t kFewest = 256;  // minimum keys per part
+  // If many query heads share a few key heads, use at most four parts: each allocates another dq.
   const int64_t most = query_heads < kUnits ? kUnits : 4;
   const int64_t wanted = std::min(most, divide_up(kUnits, key_heads));
   const int64_t parts = std::clamp(wanted, int64_t{1}, std::max<int64_t>(keys / kFewest, 1));
   return std::max<int64_t>(divide_up(divide_up(keys, parts), 64) * 64, 1);
 }
 
-// Keys of a slice: k, v, dk and dv of half a MiB.
+// Keys per slice: their k, v, dk and dv fill half a MiB.
 int64_t keys_of_slice(const kernels::HeadInputs& shape) {
   constexpr int64_t kFloats = int64_t{1} << 17;
   const int64_t floats_of_key = 2 * (shape.head_size + shape.value_size);
   return std::max<int64_t>(kFloats / std::max<int64_t>(floats_of_key, 1) / 64, 1) * 64;
 }
 
-// dq += the sum of the partial ones.
+// dq += the sum of `parts` over its first dimension.  parts (parts - 1, heads, Tq, hs)
 void add_parts(const KernelHeads& heads, const at::Tensor& parts, const at::Tensor& dq) {
   const int64_t rows = heads.shape().queries;
   const int64_t width = heads.shape().head_size;
@@ -97,7 +99,7 @@ void add_parts(const KernelHeads& heads, const at::Tensor& parts, const at::Tens
 
 void run_backward(const KernelHeads& heads, const at::Tensor& d_output, const at::Tensor& output,
                   const at::Tensor& softmax_stats, const FusedGradients& result) {
-  if (heads.count() == 0) {  // grouped, there may be keys all the same
+  if (heads.count() == 0) {  // with grouped queries there may still be key/value heads
     result.dk.zero_();
     result.dv.zero_();
     return;
@@ -105,10 +107,10 @@ void run_backward(const KernelHeads& heads, const at::Tensor& d_output, const at
   const kernels::HeadInputs& shape = heads.shape();
   const int64_t group = heads.group();
   const int64_t key_heads = heads.count() / group;
-  // Five products instead of the forward pass's two.
+  // Five matrix products; the forward pass has two.
   const double work = 2.5 * static_cast<double>(heads.count()) * heads.work();
 
-  // One query head's gradients; the first of a group writes dk and dv, the others add to them.
+  // The gradients of one query head. The first head of a group writes dk and dv; the others add.
   const auto gradients = [&](int64_t head) {
     kernels::Backward backward;
     backward.output = heads.rows(output, head);
@@ -134,14 +136,15 @@ void run_backward(const KernelHeads& heads, const at::Tensor& d_output, const at
 
   const int64_t part_keys = keys_of_part(heads.count(), key_heads, shape.keys);
   const int64_t parts = std::max<int64_t>(divide_up(shape.keys, part_keys), 1);
-  at::Tensor more_dq;  // of the parts after the first
+  at::Tensor more_dq;  // dq of each part after the first
   if (parts > 1) {
     more_dq =
         at::empty({parts - 1, heads.count(), shape.queries, shape.head_size}, result.dq.options());
   }
   for_each_unit(
       key_heads * parts, work, kernels::backward_scratch(shape), [&](int64_t unit, float* scratch) {
-        const int64_t part = unit / key_heads;  // with causality the first keys are the heaviest
+        // The first keys come first: with causality they have the most work.
+        const int64_t part = unit / key_heads;
         const int64_t first = unit % key_heads * group;
         const int64_t first_key = part * part_keys;
         for (int64_t head = first; head < first + group; ++head) {
@@ -154,7 +157,7 @@ void run_backward(const KernelHeads& heads, const at::Tensor& d_output, const at
           const kernels::HeadInputs head_of_unit = heads[head];
           const int64_t end = std::min(first_key + part_keys, shape.keys);
           int64_t key = first_key;
-          do {  // once even where there is no key: it writes zeros
+          do {  // runs once even without keys, to write zeros
             const int64_t keys = std::min(keys_of_slice(shape), end - key);
             kernels::backward(head_of_unit, backward, key, keys, scratch);
             backward.add_to_dq = true;
@@ -198,22 +201,22 @@ const char* fused_attention_obstacle(const at::Tensor& q, const at::Tensor& k, c
   const at::Device device = q.device();
   const at::ScalarType dtype = q.scalar_type();
   if (!device.is_cpu() || k.device() != device || v.device() != device) {
-    return "the fused kernel is for the CPU";
+    return "the fused kernel runs only on the CPU";
   }
   if (k.scalar_type() != dtype || v.scalar_type() != dtype ||
       (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf)) {
-    return "the fused kernel computes in float32, for float32, bfloat16 and float16";
+    return "the fused kernel supports only float32, bfloat16 and float16";
   }
   if (options.training && options.dropout > 0.0) {
-    return "the fused kernel has no dropout";
+    return "the fused kernel does not support dropout";
   }
   const auto has_tangent = [](const at::Tensor& t) { return t._fw_grad(0).defined(); };
   if (has_tangent(q) || has_tangent(k) || has_tangent(v) ||
       (options.mask && has_tangent(*options.mask))) {
-    return "the fused kernel has no forward-mode derivatives";
+    return "the fused kernel does not support forward-mode derivatives";
   }
   if (options.mask && options.mask->requires_grad() && c10::GradMode::is_enabled()) {
-    return "the fused kernel gives no gradient to a mask";
+    return "the fused kernel does not compute the gradient of a mask";
   }
   return nullptr;
 }
@@ -223,7 +226,7 @@ FusedOutput fused_attention_forward(const at::Tensor& q, const at::Tensor& k, co
   const KernelHeads heads(q, k, v, options);
   at::DimVector sizes(q.sizes());
   sizes.back() = v.size(-1);
-  // The direct way to an empty tensor takes a third of the dispatcher's time; small calls feel it.
+  // empty_cpu() takes a third of the time of at::empty(), which matters for small calls.
   const bool plain = q.is_contiguous();
   FusedOutput result;
   result.output = plain ? at::Tensor(at::detail::empty_cpu(sizes, at::kFloat))

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT
-// Attention through the fused CPU kernel: from tensors to heads, units and threads.
+// Attention by the fused CPU kernel: splits tensors into heads and units, and runs them on threads.
 #pragma once
 
 #include "mini/attention.h"
 
 namespace mini::detail {
 
-/// What rules the fused kernel out for these arguments, in words; null if nothing does.
-/// Reads kinds of tensors and options, no sizes: any shape that the contract allows is taken.
+/// Why the fused kernel cannot compute this call, or null if it can.
+/// The answer does not depend on sizes: the kernel accepts every shape of the contract.
 const char* fused_attention_obstacle(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                      const AttentionOptions& options);
 
-/// One pass forward, and what the backward pass needs of it.
+/// The output, and what the backward pass needs.
 struct FusedOutput {
-  at::Tensor output;  ///< (..., Tq, d_v), laid out in memory like q where d_v = d_k
-  /// The row maxima, then the logarithms of the row sums, in base 2.  (..., 2, Tq) float32
-  /// Undefined unless kept.
+  at::Tensor output;  ///< (..., Tq, d_v), in the layout of `empty_beside(q, ...)`
+  /// The row maxima, then the base-2 logarithms of the row sums.  (..., 2, Tq) float32
+  /// Undefined unless `keep_stats`.
   at::Tensor softmax_stats;
 };
 FusedOutput fused_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                     const AttentionOptions& options, bool keep_stats);
 
-/// One pass backward; each gradient is laid out in memory like its tensor. With `packed` they share
-/// one piece of memory where q, k and v do (packed_heads.h), so that joining them copies nothing.
+/// Each gradient has the layout of its tensor. If `packed` and q, k and v are packed
+/// (packed_heads.h), the gradients are views of one packed tensor, so joining them copies nothing.
 struct FusedGradients {
   at::Tensor dq, dk, dv;
 };
@@ -31,7 +31,8 @@ FusedGradients fused_attention_backward(const at::Tensor& d_output, const at::Te
                                         const FusedOutput& forward, const AttentionOptions& options,
                                         bool packed);
 
-/// A tensor of `sizes` for a result that belongs to `like`: laid out like it if the sizes agree.
+/// An uninitialised tensor with the layout of `like` if it has the same sizes and contiguous rows,
+/// otherwise contiguous.
 at::Tensor empty_beside(const at::Tensor& like, c10::SymIntArrayRef sizes, at::ScalarType dtype);
 
 }  // namespace mini::detail

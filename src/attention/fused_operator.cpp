@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Registers the private operators mini::_attention_forward and mini::_attention_backward: one pass of
-// the fused kernel each on the CPU, sizes on Meta, and gradients. The second order is composite.
+// Registers the private operators mini::_attention_forward and mini::_attention_backward.
+//
+// CPU       one pass of the fused kernel
+// Meta      sizes of the results
+// Autograd  gradients; second-order gradients come from the composite path
 #include "attention/fused_operator.h"
 
 #include <ATen/TensorSubclassLikeUtils.h>
@@ -91,7 +94,7 @@ std::tuple<Tensor, Tensor, Tensor> backward_cpu(const Tensor& d_output, const Te
                                                 std::optional<double> scale, int64_t causal,
                                                 bool grouped_queries) {
   const AttentionOptions options = make_options(mask, scale, causal, grouped_queries);
-  // The results of an operator may not share memory.
+  // The results of an operator must not share memory.
   FusedGradients result = fused_attention_backward(d_output, q, k, v, {output, softmax_stats},
                                                    options, /*packed=*/false);
   return {std::move(result.dq), std::move(result.dk), std::move(result.dv)};
@@ -110,11 +113,11 @@ std::tuple<Tensor, Tensor, Tensor> backward_meta(const Tensor& /*d_output*/, con
   return {gradient(q), gradient(k), gradient(v)};
 }
 
-// The gradients as differentiable functions of q, k, v and d_output: those of the composite path.
+// The gradients of the composite path, differentiable in q, k, v and d_output.
 std::tuple<Tensor, Tensor, Tensor> differentiable_backward(const Tensor& d_output, const Tensor& q,
                                                            const Tensor& k, const Tensor& v,
                                                            const AttentionOptions& options) {
-  // Views, so that the inner call finds gradients of its own and not of what q, k and v came from.
+  // Views, so that the gradient of q excludes paths through k and v, should they depend on q.
   const auto input = [](const Tensor& tensor) {
     return tensor.requires_grad() ? tensor.view_as(tensor) : tensor.detach().requires_grad_();
   };
@@ -166,7 +169,7 @@ struct FusedAttention : public torch::autograd::Function<FusedAttention> {
     const auto scale = context->saved_data["scale"].toOptional<double>();
     const int64_t causal = context->saved_data["causal"].toInt();
     const bool grouped_queries = context->saved_data["grouped_queries"].toBool();
-    // By the dispatcher where these have gradients in turn, or are traced or batched.
+    // The dispatcher is needed for second-order gradients, tracing and vmap.
     FusedGradients gradients;
     if (at::GradMode::is_enabled() || at::areAnyTensorSubclassLike({d_outputs[0], q, k, v})) {
       std::tie(gradients.dq, gradients.dk, gradients.dv) =

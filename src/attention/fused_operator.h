@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Fused attention as a pair of operators of LibTorch's dispatcher, which gives it gradients, tracing
+// Fused attention as two operators of LibTorch's dispatcher. The dispatcher adds gradients, tracing
 // and vmap.
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace mini::detail {
 
-/// `fused_attention_forward` through the dispatcher. Nothing rules the kernel out, and the arguments
-/// have been checked.
+/// Calls `fused_attention_forward` through the dispatcher. The caller has checked the arguments and
+/// got null from `fused_attention_obstacle`.
 at::Tensor dispatch_fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                     const AttentionOptions& options);
 

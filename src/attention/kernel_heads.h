@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// From tensors of any dtype and strides to the heads that the kernel works on: float32, adjacent
-// elements in a row.
+// Converts tensors of any dtype and strides to heads that the kernel can read: float32 with
+// contiguous rows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,14 +16,14 @@ inline bool has_adjacent_elements(const at::Tensor& tensor) {
   return tensor.stride(-1) == 1 || tensor.size(-1) <= 1;
 }
 
-/// The tensor as the kernel reads it: itself, or a copy where its kind or strides rule that out.
+/// The tensor itself if it is float32 with contiguous rows, otherwise such a copy.
 inline at::Tensor readable(const at::Tensor& tensor) {
   const at::Tensor floats = tensor.resolve_neg().to(at::kFloat);
   return has_adjacent_elements(floats) ? floats : floats.contiguous();
 }
 
-/// Elements from the first one of a tensor (..., T, d) to that of one of its heads. `leading` are
-/// the sizes that number the heads; `group` consecutive ones share a place in the tensor.
+/// Offset of a head in a tensor (..., T, d), in elements. `leading` are the leading sizes of q;
+/// they number the heads. `group` consecutive heads share one head of the tensor.
 inline int64_t head_offset(at::IntArrayRef leading, at::IntArrayRef strides, int64_t head,
                            int64_t group) {
   int64_t offset = 0;
@@ -34,7 +34,7 @@ inline int64_t head_offset(at::IntArrayRef leading, at::IntArrayRef strides, int
   return offset;
 }
 
-/// A call of attention, as heads for the kernel.
+/// The heads of one attention call.
 class KernelHeads {
  public:
   KernelHeads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -60,12 +60,12 @@ class KernelHeads {
   }
 
   int64_t count() const { return count_; }
-  /// Consecutive query heads that share a key and value head.
+  /// Number of consecutive query heads that share a key/value head.
   int64_t group() const { return group_; }
-  /// Sizes and kinds, the same for each head.
+  /// What all heads have in common: everything but the pointers q, k and v.
   const kernels::HeadInputs& shape() const { return shape_; }
-  /// Floating-point operations of one head's forward pass, q k^T and P v; about half of them where
-  /// causality hides the other half.
+  /// Floating-point operations of one head's forward pass, q k^T and P v. Halved if causality hides
+  /// about half of the scores.
   double work() const {
     const double visible = shape_.diagonal < shape_.keys - shape_.queries / 2 ? 0.5 : 1.0;
     return 2.0 * visible * static_cast<double>(shape_.queries) * static_cast<double>(shape_.keys) *
@@ -85,7 +85,7 @@ class KernelHeads {
     return result;
   }
 
-  /// One head's rows in a tensor with the leading sizes of q.
+  /// The rows of one head in a tensor with the leading sizes of q.
   kernels::ConstRows rows(const at::Tensor& tensor, int64_t head) const {
     return rows(tensor, head, 1);
   }
@@ -100,7 +100,7 @@ class KernelHeads {
             tensor.stride(-2)};
   }
 
-  // Strides of the mask as if it had the dimensions of the scores: 0 where it is shared.
+  // Gives the mask the dimensions of the scores, with stride 0 where it is broadcast.
   void set_mask(const at::Tensor& mask) {
     mask_ = mask.scalar_type() == at::kBool ? mask : mask.resolve_neg().to(at::kFloat);
     const int64_t missing = q_.dim() - mask.dim();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Registers the public operator mini::scaled_dot_product_attention, for Python
-// (`torch.ops.load_library`): the contract of mini/attention.h.
+// Registers the public operator mini::scaled_dot_product_attention for Python
+// (`torch.ops.load_library`). Its contract is that of mini/attention.h.
 #include <torch/library.h>
 
 #include "mini/attention.h"
@@ -11,8 +11,10 @@ namespace {
 Causal causal_by_name(c10::string_view name) {
   if (name == "none") return Causal::kNone;
   if (name == "upper_left") return Causal::kUpperLeft;
-  TORCH_CHECK(name == "lower_right", "scaled_dot_product_attention",
-              ": expected causal to be none, upper_left or lower_right, got ", name);
+  TORCH_CHECK(name == "lower_right",
+              "scaled_dot_product_attention: expected causal \"none\", \"upper_left\" or "
+              "\"lower_right\", got \"",
+              name, "\"");
   return Causal::kLowerRight;
 }
 

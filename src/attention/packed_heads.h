@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Queries, keys and values as one product makes them: side by side in each row of one tensor.
+// Queries, keys and values side by side in each row of one tensor, as produced by one fused
+// projection.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +9,7 @@
 
 namespace mini::detail {
 
-/// The thirds of each row, cut into heads: views.
+/// Splits each row into q, k and v, and each of them into heads. Returns views.
 /// packed (..., T, 3 C) -> 3 times (..., n_head, T, C / n_head)
 inline std::array<at::Tensor, 3> split_packed(const at::Tensor& packed, int64_t n_head) {
   const at::Tensor rows =
@@ -17,7 +18,7 @@ inline std::array<at::Tensor, 3> split_packed(const at::Tensor& packed, int64_t 
   return {third(0), third(1), third(2)};
 }
 
-/// Sizes of the tensor that `split_packed` would make parts like this one of.
+/// The inverse for sizes: sizes of the packed tensor whose q, k or v is `part`.
 /// part (..., n_head, T, hs) -> {..., T, 3 C}
 inline at::DimVector packed_sizes(const at::Tensor& part) {
   at::DimVector sizes(part.sizes());
@@ -27,7 +28,7 @@ inline at::DimVector packed_sizes(const at::Tensor& part) {
   return sizes;
 }
 
-/// Whether the three are, in memory, what `split_packed` makes of a contiguous tensor.
+/// Whether q, k and v have the memory layout that `split_packed` returns for a contiguous tensor.
 inline bool are_packed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   if (q.dim() < 3 || q.numel() == 0 || !k.is_alias_of(q) || !v.is_alias_of(q)) {
     return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Units of work on LibTorch's threads. A file that includes this has to be compiled with OpenMP:
-// ATen's parallel loop is a template, and a serial one elsewhere.
+// Runs units of work on LibTorch's threads. Compile every file that includes this header with
+// OpenMP: ATen's parallel loop is a template and is serial without OpenMP.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -13,7 +13,7 @@
 
 namespace mini::detail {
 
-/// Memory of one task: on the stack if it is small, so that a small call allocates nothing.
+/// Scratch memory of one task. A small one is on the stack, so that a small call allocates nothing.
 class TaskScratch {
  public:
   explicit TaskScratch(int64_t floats) {
@@ -28,14 +28,14 @@ class TaskScratch {
   at::DataPtr on_heap_;
 };
 
-/// body(unit, scratch) for each unit. Units go to whichever thread is free, in order of their
-/// number: give heavy units small numbers.
+/// Calls body(unit, scratch) for each unit in [0, units). Free threads fetch units in ascending
+/// order, so number the units with the most work first.
 template <class Body>
 void for_each_unit(int64_t units, double work_of_all, int64_t scratch_floats, const Body& body) {
-  // Below this much work (about 10 us on one core) waking a second thread costs more than it
-  // brings.
+  // Below this much work (about 10 us on one core), starting a second thread costs more time than
+  // it saves.
   constexpr double kWorthAThread = 1e6;
-  // Work to take at once, so that the counter is not what threads wait for.
+  // Work per fetch; limits contention on the counter.
   constexpr double kWorthATurn = 2e5;
   const int64_t threads = at::get_num_threads();
   if (units <= 1 || threads == 1 || work_of_all < kWorthAThread || at::in_parallel_region()) {
@@ -45,7 +45,7 @@ void for_each_unit(int64_t units, double work_of_all, int64_t scratch_floats, co
   }
   const double work_of_unit = work_of_all / static_cast<double>(units);
   const int64_t turn = std::max<int64_t>(1, static_cast<int64_t>(kWorthATurn / work_of_unit));
-  // parallel_for only starts the threads; the counter hands out the units.
+  // parallel_for only starts the threads; they fetch units from the counter.
   std::atomic<int64_t> next{0};
   at::parallel_for(0, std::min(threads, units), 1, [&](int64_t, int64_t) {
     TaskScratch scratch(scratch_floats);
