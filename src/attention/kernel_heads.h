@@ -62,7 +62,7 @@ class KernelHeads {
   int64_t count() const { return count_; }
   /// Number of consecutive query heads that share a key/value head.
   int64_t group() const { return group_; }
-  /// What all heads have in common: everything but the pointers q, k and v.
+  /// Sizes, scale, diagonal and mask strides, the same for each head.
   const kernels::HeadInputs& shape() const { return shape_; }
   /// Floating-point operations of one head's forward pass, q k^T and P v. Halved if causality hides
   /// about half of the scores.

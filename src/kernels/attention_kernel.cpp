@@ -2,7 +2,7 @@
 // Compiles the kernel once for each instruction set and picks the best at run time.
 #include "kernels/attention_kernel.h"
 
-// Each kernel file comes back once for every instruction set; the order is Highway's.
+// Highway includes each kernel file once per instruction set and requires this order.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention_kernel.cpp"
@@ -74,7 +74,7 @@ void exp2(const float* x, int64_t n, float* out) { HWY_DYNAMIC_DISPATCH(Exp2Arra
 double multiply_adds(int64_t rounds) {
   float result;
   const double operations = HWY_DYNAMIC_DISPATCH(MultiplyAdds)(rounds, &result);
-  // Used, or the compiler would leave the work out.
+  // Uses the result, so that the compiler does not remove the computation.
   return result == 0.0F ? 0.0 : operations;
 }
 
@@ -82,7 +82,7 @@ std::vector<int64_t> supported_targets() { return hwy::SupportedAndGeneratedTarg
 
 void set_target(int64_t target) {
   hwy::SetSupportedTargetsForTest(target);
-  // Dispatch reads a copy of the supported targets, made at the first call.
+  // Dispatch reads a copy of the supported targets that the first call made.
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 

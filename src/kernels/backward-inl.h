@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Backward: all queries against a slice of the keys, with the weights computed again.
+// Backward: all queries against a slice of the keys. The weights are recomputed.
 //
 //   for each block of queries:
 //     delta = rowsum(dO * output)                      PrepareQueries
@@ -9,10 +9,9 @@
 //       dv += P^T dO;  dk += dS^T q                    AddKeyGradients
 //       dq += dS k                                     AddQueryGradients
 //
-// In memory S, P and dS stand transposed, as in the forward pass: keys are rows, queries are lanes.
-// The factor scale is folded into the packed dO and into delta before the loop. Every product
-// of a pair of blocks is summed from 0 in registers and then added to its gradient, which is
-// shorter chains of rounding than one long sum.
+// S, P and dS are stored transposed, as in the forward pass: keys are rows, queries are lanes. The
+// packed dO and delta are multiplied by scale before the loop. Each product of two blocks is summed
+// from 0 in registers and then added to its gradient. This rounds less than one long sum.
 //
 // Source  Dao 2023, "FlashAttention-2", algorithm 2.
 
@@ -128,7 +127,7 @@ template <int kRows>
 struct ScoreGradientRows {
   static HWY_NOINLINE void Run(const ScoreGradientStep& step, int64_t j, int64_t rows) {
     const int64_t vector = std::min(step.block.FirstVector(j), step.block.Vectors());
-    for (int64_t r = 0; r < rows; ++r) {  // who sees none of these keys has weight 0
+    for (int64_t r = 0; r < rows; ++r) {  // queries that see none of these keys have weight 0
       for (int64_t lane = 0; lane < vector * kLanes; lane += kLanes) {
         const int64_t at = (j + r) * kBackwardQueries + lane;
         hn::StoreU(hn::Zero(D()), D(), step.weights + at);
@@ -144,8 +143,8 @@ struct ScoreGradientRows {
   }
 };
 
-// For all keys of the block, also those that no query of the panel sees: the products that follow
-// read whole tiles of P and dS.
+// Writes P and dS for all keys of the block, even keys that no query of the panel sees, because the
+// products that follow read whole tiles.
 HWY_INLINE void WeightsAndScoreGradients(const ScoreGradientStep& step, int64_t keys) {
   for (int64_t j = 0; j < keys; j += kTileRows) {
     const int64_t rows = std::min<int64_t>(kTileRows, keys - j);
@@ -158,7 +157,7 @@ HWY_INLINE void WeightsAndScoreGradients(const ScoreGradientStep& step, int64_t 
 struct AddToRows {
   Rows to;
   int64_t rows, columns;
-  bool add;  // else overwrite
+  bool add;  // otherwise overwrite
 
   template <int kRows, int kVectors>
   HWY_INLINE void operator()(V (&tile)[kRows][kVectors], int64_t column) const {
@@ -193,7 +192,7 @@ struct QueryGradientRows {
   }
 };
 
-// dk or dv of keys [first, last) of a block; key j is hidden from the first hidden_queries + j.
+// dk or dv of keys [first, last) of a block. Key j is hidden from queries i < hidden_queries + j.
 HWY_INLINE void AddKeyGradients(const float* transposed, ConstRows b, int64_t queries,
                                 int64_t hidden_queries, int64_t first, int64_t last, Rows gradient,
                                 int64_t columns, bool add) {
@@ -257,7 +256,8 @@ void BackwardSlice(const HeadInputs& head, const Backward& gradients, int64_t sl
   Scratch scratch(memory);
   const BackwardScratch s(head, scratch);
   const int64_t slice_end = slice_first + slice_keys;
-  // Rows of dk and dv before this key hold sums already; with causality it moves on with queries.
+  // Rows of dk and dv before key `written` already hold sums. With causality later queries see more
+  // keys, and `written` grows.
   int64_t written = gradients.add_to_dk_dv ? slice_end : slice_first;
 
   for (int64_t first = 0; first < head.queries; first += kBackwardQueries) {
@@ -297,7 +297,7 @@ void BackwardSlice(const HeadInputs& head, const Backward& gradients, int64_t sl
         AddKeyGradients(s.d_scores, block.q, queries, hidden_queries, from, to,
                         From(gradients.dk, key), head.head_size, add);
       };
-      // Keys before `split` hold sums already; the others are written for the first time.
+      // Keys before `split` already hold sums; the others are written for the first time.
       const int64_t split = std::clamp(written - key, int64_t{0}, keys);
       add_key_gradients(0, split, /*add=*/true);
       add_key_gradients(split, keys, /*add=*/false);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Compiled once for each instruction set; the best one is picked at run time.
+// Compiled once for each instruction set; the best one is chosen at run time.
 #include "kernels/block_kernel.h"
 
 #include <cmath>
 
-// This file comes back once for every instruction set; the order is Highway's.
+// Highway includes this file once per instruction set and requires this order.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/block_kernel.cpp"
@@ -28,8 +28,8 @@ HWY_INLINE V Polynomial(V t, const float (&c)[kTerms]) {
   return sum;
 }
 
-// p / q; where dividing 16 numbers takes as long as 32 products of 16, by an approximation of 14
-// bits and one correction, which are NaN where q is 0 or infinite.
+// p / q. On AVX-512, one division of 16 lanes takes as long as 32 multiplications, so the quotient
+// is an approximation of 14 bits with one correction. It is NaN if q is 0 or infinite.
 HWY_INLINE V Quotient(V p, V q) {
 #if HWY_TARGET <= HWY_AVX3
   const V near_inverse = hn::ApproximateReciprocal(q);
@@ -40,9 +40,9 @@ HWY_INLINE V Quotient(V p, V q) {
 #endif
 }
 
-// The distribution function of N(0, 1) at x; t = x^2. Phi(x) = 1/2 + x P(t) / Q(t) up to |x| = 5.6,
-// beyond which it is 0 or 1 in float32. P and Q are minimax for the relative error of the quotient,
-// 2.2e-8; float32 makes it 1.6e-7 of absolute error.
+// The distribution function of N(0, 1) at x, with t = x^2. Phi(x) = 1/2 + x P(t) / Q(t) for
+// |x| <= 5.6; beyond that Phi is 0 or 1 in float32. P and Q minimise the relative error of the
+// quotient, which is 2.2e-8. In float32 the absolute error is 1.6e-7.
 HWY_INLINE V NormalDistribution(V x, V t) {
   const D d;
   constexpr float kP[] = {0.3989422619342804F,     0.033926427364349365F,  0.004677180666476488F,
@@ -82,7 +82,7 @@ void GeluBackward(const float* dy, const float* x, int64_t n, float* dx) {
 
 // ---- Layer norm
 
-// body(first column, how many from there on) for each vector of a row.
+// Calls body(first column, number of remaining columns) for each vector of a row.
 template <class Body>
 HWY_INLINE void ForEachVector(int64_t width, const Body& body) {
   for (int64_t c = 0; c < width; c += kLanes) body(c, width - c);

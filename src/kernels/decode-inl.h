@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A few queries against many keys, as in decoding token by token: nothing is packed, nothing kept
-// in tiles, and the time is that of reading keys and values. For each query on its own:
+// A few queries against many keys, as in decoding token by token. Nothing is packed or tiled, since
+// reading the keys and values dominates the time. For each query:
 //
 //   s = scale k q + mask;  p = exp(s - max s);  output = (p v) / sum p          Decode
 //
@@ -45,8 +45,8 @@ struct DecodeScratch {
   float* mask;      // (keys)
 };
 
-// s = log2(e) * (scale k q + mask) for the keys that the query sees, filled up with -infinity to
-// whole vectors; returns the largest.
+// s = log2(e) * (scale k q + mask) for the keys that the query sees, padded with -infinity to whole
+// vectors. Returns the maximum.
 HWY_INLINE float Scores(const HeadInputs& head, int64_t query, int64_t seen,
                         const DecodeScratch& s) {
   const D d;
@@ -71,7 +71,7 @@ HWY_INLINE float Scores(const HeadInputs& head, int64_t query, int64_t seen,
   return hn::GetLane(hn::MaxOfLanes(d, largest));
 }
 
-// s -> p = 2^(s - row_max - log_sum) in place; returns the sum.
+// Replaces s by p = 2^(s - row_max - log_sum) in place. Returns the sum of p.
 HWY_INLINE float RowExponentials(float* weights, int64_t seen, float row_max, float log_sum) {
   const D d;
   V sum = hn::Zero(d);
@@ -92,7 +92,7 @@ void Decode(const HeadInputs& head, const Forward& result, float* memory) {
     const float largest = Scores(head, i, seen, s);
     const float row_max = largest == -kInfinity ? 0.0F : largest;
     const float sum = RowExponentials(s.weights, seen, row_max, 0.0F);
-    // 0 for a row that saw nothing: all its weights are 0, and 0 / 0 := 0.
+    // If the row sees no key, sum is 0 and so is the output: 0 / 0 := 0.
     const float normalizer = sum == 0.0F ? 0.0F : 1.0F / sum;
     WeightedSum(s.weights, head.v, seen, head.value_size, normalizer, From(result.output, i).data);
     if (result.log_sum != nullptr) {
@@ -106,7 +106,7 @@ void DecodeBackward(const HeadInputs& head, const Backward& gradients, float* me
   const D d;
   Scratch scratch(memory);
   const DecodeScratch s(head, scratch);
-  int64_t written = gradients.add_to_dk_dv ? head.keys : 0;  // rows of dk and dv that hold sums
+  int64_t written = gradients.add_to_dk_dv ? head.keys : 0;  // rows of dk, dv that hold sums
   for (int64_t i = 0; i < head.queries; ++i) {
     const int64_t seen = KeysSeen(head, i);
     const float* d_output = From(gradients.d_output, i).data;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Dot products of rows, the weighted sum of rows, and its counterpart, a row times each of many
-// weights. Lanes lie along the row, and every number is read once.
+// Dot products of rows, weighted sums of rows, and outer products of weights and a row. Lanes are
+// columns, and each number is read once.
 
 // clang-format off
 #if defined(MINI_KERNELS_DOT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -26,7 +26,7 @@ HWY_INLINE void StoreFourSums(const V (&v)[4], float* out) {
 
 #else
 
-// The four sums over the blocks of a vector, as one block.
+// The sum over the 128-bit blocks of a vector, as one block.
 template <class Block = hn::Full128<float>, class Vector>
 HWY_INLINE hn::Vec<Block> SumOfBlocks(Vector v) {
   const hn::DFromV<Vector> d;
@@ -38,7 +38,7 @@ HWY_INLINE hn::Vec<Block> SumOfBlocks(Vector v) {
   }
 }
 
-// out[i] = sum of the lanes of v[i], by transposing as little as needed.
+// out[i] = sum of the lanes of v[i]. Transposes as little as possible.
 HWY_INLINE void StoreFourSums(const V (&v)[4], float* out) {
   const D d;
   const hn::Repartition<double, D> d64;
@@ -53,14 +53,14 @@ HWY_INLINE void StoreFourSums(const V (&v)[4], float* out) {
 
 #endif
 
-// out[i] = a_i . b_i for n rows. A stride of 0 takes one row against many.
+// out[i] = a_i . b_i for n rows. A stride of 0 pairs one row with many.
 HWY_INLINE void DotProducts(ConstRows a, ConstRows b, int64_t n, int64_t width, float* out) {
   const D d;
   const int64_t whole = width / kLanes * kLanes;
   for (int64_t i = 0; i < n; i += 4) {
     const float* row_a[4];
     const float* row_b[4];
-    MINI_UNROLL for (int r = 0; r < 4; ++r) {  // past the end: the last row again
+    MINI_UNROLL for (int r = 0; r < 4; ++r) {  // past the end, repeat the last row
       row_a[r] = From(a, std::min(i + r, n - 1)).data;
       row_b[r] = From(b, std::min(i + r, n - 1)).data;
     }
@@ -87,12 +87,12 @@ HWY_INLINE void DotProducts(ConstRows a, ConstRows b, int64_t n, int64_t width, 
   }
 }
 
-// Up to kVectors vectors of columns of the sum; `columns` of them exist.
+// The first kVectors vectors of the sum, or fewer if only `columns` columns remain.
 template <int kVectors>
 HWY_INLINE void WeightedSumOfColumns(const float* weights, ConstRows rows, int64_t n,
                                      int64_t columns, float factor, float* out) {
   const D d;
-  V even[kVectors], odd[kVectors];  // two chains, for latency
+  V even[kVectors], odd[kVectors];  // two independent chains hide the latency
   MINI_UNROLL for (int v = 0; v < kVectors; ++v) even[v] = odd[v] = hn::Zero(d);
   const bool whole = columns >= kVectors * kLanes;
   const auto load = [&](int64_t i, int v) HWY_ATTR {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// 2^x on a vector: the exponential of the softmax, whose factor log2(e) is folded into the queries.
+// 2^x on a vector: the exponential of the softmax. The queries already contain the factor log2(e).
 //
 //   2^x = 2^n * 2^r,  n an integer near x,  r = x - n,  2^r a polynomial of degree 5
 //
-// Relative error below 2.0e-7 for x >= -126, further down the result may be 0. 2^0 is exactly 1,
-// 2^-infinity exactly 0, and NaN stays NaN.
+// The relative error is below 2.0e-7 for x >= -126. For smaller x the result may be 0. 2^0 is
+// exactly 1, 2^-infinity is exactly 0, and NaN remains NaN.
 
 // clang-format off
 #if defined(MINI_KERNELS_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -21,7 +21,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {
 
-// 1 + r (c1 + r (c2 + ...)): minimax for the relative error, with 2^0 = 1 kept exact.
+// 1 + r (c1 + r (c2 + ...)). The coefficients minimise the relative error; 2^0 = 1 is exact.
 HWY_INLINE V Exp2Polynomial(V r, float c1, float c2, float c3, float c4, float c5) {
   const D d;
   V p = hn::MulAdd(hn::Set(d, c5), r, hn::Set(d, c4));
@@ -33,8 +33,8 @@ HWY_INLINE V Exp2Polynomial(V r, float c1, float c2, float c3, float c4, float c
 
 #if HWY_TARGET <= HWY_AVX3
 
-// AVX-512 splits x at floor(x), so 0 <= r < 1, and scales by the power in one instruction each.
-// x <= 128.
+// Requires x <= 128. AVX-512 has one instruction that splits x at floor(x), so 0 <= r < 1, and one
+// that multiplies by 2^floor(x).
 HWY_INLINE V Exp2(V x) {
   const V r{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
   const V p = Exp2Polynomial(r, 0.6931512951850891F, 0.24016444385051727F, 0.05579991266131401F,
@@ -44,20 +44,20 @@ HWY_INLINE V Exp2(V x) {
 
 #else
 
-// x <= 127, and -0.5 <= r <= 0.5.
+// Requires x <= 127. -0.5 <= r <= 0.5.
 HWY_INLINE V Exp2(V x) {
   const D d;
   const hn::RebindToSigned<D> di;
-  // Below -127 the power is 0. A comparison, since Max would lose NaN on some instruction sets.
+  // Below -127 the power is 0. This is a comparison because Max loses NaN on some instruction sets.
   const V lowest = hn::Set(d, -127.0F);
   x = hn::IfThenElse(hn::Lt(x, lowest), lowest, x);
-  // Adding 1.5 * 2^23 leaves round(x) in the low bits of the sum.
+  // Adding 1.5 * 2^23 puts round(x) in the low bits of the sum.
   const V to_integer = hn::Set(d, 12582912.0F);
   const V shifted = hn::Add(x, to_integer);
   const V r = hn::Sub(x, hn::Sub(shifted, to_integer));
   const V p = Exp2Polynomial(r, 0.6931470036506653F, 0.24022242426872253F, 0.05550733581185341F,
                              0.009671512991189957F, 0.001326472731307149F);
-  // Multiplied by the power and not added to the exponent: the sum would turn NaN into a number.
+  // Multiply by the power: adding n to the exponent of p would turn NaN into a number.
   const auto exponent =
       hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, shifted)), hn::Set(di, int32_t{127} << 23));
   return hn::Mul(p, hn::BitCast(d, exponent));

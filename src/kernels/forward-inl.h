@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Forward: one block of queries against all keys it sees, by the online softmax.
+// Forward: one block of queries against all keys that it sees, by the online softmax.
 //
 //   m = -infinity;  l = 0;  O = 0
 //   for each block of keys:
@@ -10,9 +10,9 @@
 //     m  = m'
 //   output = O / l;  keep m and log l                 NormalizerAndLogSum
 //
-// All exponentials and logarithms are in base 2. In memory S and P stand transposed: keys are rows,
-// queries are lanes. A panel of queries walks through these steps together, then the next panel
-// takes the same block of keys from the cache.
+// All exponentials and logarithms are in base 2. S and P are stored transposed: keys are rows,
+// queries are lanes. A panel of queries runs these steps together. The next panel then reads the
+// same block of keys from the cache.
 //
 // Source  Milakov, Gimelshein 2018, "Online normalizer calculation for softmax"; Dao et al. 2022,
 //         "FlashAttention", algorithm 1.
@@ -40,7 +40,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {
 
-// S, P and the values of a block stay in the second-level cache; from 48 to 512 keys the time
+// S, P and the values of a block stay in the second-level cache. From 48 to 512 keys the time
 // differs by at most 3 % (Zen 4).
 inline constexpr int64_t kKeyBlock = 128;
 
@@ -67,7 +67,7 @@ struct ForwardScratch {
   float* mask_rows;     // (kPanel, keys)
 };
 
-// ---- S, and its maximum over the keys of each query.
+// ---- S and its maximum over the keys, for each query.
 
 template <int kRows, int kVectors>
 HWY_INLINE void StoreScoreTile(const ScoreBlock& block, int64_t j, int64_t rows, int64_t vector,
@@ -87,8 +87,8 @@ HWY_INLINE void StoreScoreTile(const ScoreBlock& block, int64_t j, int64_t rows,
   }
 }
 
-// A struct, since only a class template can be handed to `ForTileRows`; not inlined, so that the
-// compiler fits each size of tile into registers on its own.
+// A struct, because `ForTileRows` accepts only class templates. Not inlined, so that the compiler
+// allocates registers for each size of tile separately.
 template <int kRows>
 struct StoreScoreRows {
   static HWY_NOINLINE void Run(const ScoreBlock& block, int64_t j, int64_t rows, float* scores,
@@ -102,8 +102,8 @@ struct StoreScoreRows {
   }
 };
 
-// scores: (keys, kPanel), block_max: (kPanel). Where no query of a vector sees a key, neither is
-// touched.
+// scores: (keys, kPanel), block_max: (kPanel). If no query of a vector sees a key, the score is not
+// written and the key does not count for the maximum.
 HWY_INLINE void StoreScores(const ScoreBlock& block, float* scores, float* block_max) {
   for (int64_t lane = 0; lane < kPanel; ++lane) block_max[lane] = -kInfinity;
   for (int64_t j = 0; j < block.keys; j += kTileRows) {
@@ -112,14 +112,15 @@ HWY_INLINE void StoreScores(const ScoreBlock& block, float* scores, float* block
   }
 }
 
-// ---- P = exp(S - m'), with m and l brought up to date.
+// ---- P = exp(S - m'), and the update of m and l.
 
-// S -> P in place for the `seen` first of `keys` rows, 0 for the others; returns their sum.
+// Replaces S by P in place for the first `seen` of `keys` rows, and by 0 for the others. Returns
+// the sum of P over the rows.
 HWY_INLINE V PanelExponentials(float* weights, int64_t seen, int64_t keys, V row_max) {
   const D d;
-  // A row that saw nothing yet is all -infinity, and so is its maximum; P is 0 there.
+  // If a query has seen no key yet, its scores and their maximum are -infinity, and P is 0.
   const V shift = hn::IfThenZeroElse(hn::Eq(row_max, hn::Set(d, -kInfinity)), row_max);
-  constexpr int kChains = 4;  // independent sums, for latency and for accuracy
+  constexpr int kChains = 4;  // independent sums hide the latency and round less
   V sums[kChains];
   MINI_UNROLL for (int i = 0; i < kChains; ++i) sums[i] = hn::Zero(d);
   int64_t j = 0;
@@ -177,7 +178,7 @@ struct ValueStep {
   int64_t value_size;
 };
 
-// Takes one tile of P v, whose rows are queries.
+// Receives one tile of P v, whose rows are queries.
 struct RescaleAddNormalize {
   const ValueStep& step;
   int64_t first, rows;
@@ -227,7 +228,7 @@ HWY_INLINE void AddValues(const ScoreBlock& block, const ValueStep& step) {
   }
 }
 
-// normalizer = 1 / l, and 0 for a row that saw nothing, so that its output is 0 / 0 := 0.
+// normalizer = 1 / l, or 0 for a query that sees no key, so that its output is 0 / 0 := 0.
 HWY_INLINE void NormalizerAndLogSum(const float* row_max, const float* row_sum, int64_t queries,
                                     float* normalizer, float* row_max_out, float* log_sum_out) {
   const D d;
@@ -261,7 +262,7 @@ void ForwardUnit(const HeadInputs& head, const Forward& result, int64_t first_qu
                    head.scale * kLog2E, s.q + i * head.head_size);
   }
 
-  // Even a panel that sees no key passes once through the steps, with no keys: it writes zeros.
+  // A panel that sees no key also runs the steps once, without keys, to write zeros.
   int64_t first_key = 0;
   do {
     const int64_t block_keys = std::min(kKeyBlock, head.keys - first_key);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A mask of either kind as numbers to add to scores, laid out as the scores are.
+// Converts a mask of either kind to numbers that are added to the scores, in the layout of the
+// scores.
 
 // clang-format off
 #if defined(MINI_KERNELS_MASK_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -20,16 +21,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {
 
-// score + added, and -infinity where added is: selected and not only added, so that a hidden key
-// stays hidden if its score is NaN.
+// score + added, or -infinity if added is -infinity. The selection keeps a key hidden even if its
+// score is NaN.
 HWY_INLINE V AddMask(V score, V added) {
   const V hidden = hn::Set(D(), -kInfinity);
   return hn::IfThenElse(hn::Eq(added, hidden), hidden, hn::Add(score, added));
 }
 
-// Mask entries as numbers to add to scores in base 2; -infinity hides.
+// Converts a mask entry to a number that is added to scores in base 2. -infinity hides.
 HWY_INLINE float AddedToScore(float entry) {
-  // A finite entry stays finite: only -infinity hides. NaN is no smaller and no larger and stays.
+  // The clamp keeps a finite entry finite, since only -infinity hides. It leaves NaN unchanged.
   constexpr float kLargest = std::numeric_limits<float>::max();
   return entry == -kInfinity ? entry : std::clamp(entry * kLog2E, -kLargest, kLargest);
 }
@@ -38,14 +39,14 @@ HWY_INLINE float AddedToScore(bool visible) { return visible ? 0.0F : -kInfinity
 template <class Entry>
 HWY_INLINE void UnpackMaskRow(const Entry* HWY_RESTRICT from, int64_t stride, int64_t n,
                               float* HWY_RESTRICT row) {
-  if (stride == 1) {  // on its own, so that the compiler can turn it into vectors
+  if (stride == 1) {  // a separate loop that the compiler can vectorise
     for (int64_t j = 0; j < n; ++j) row[j] = AddedToScore(from[j]);
   } else {
     for (int64_t j = 0; j < n; ++j) row[j] = AddedToScore(from[j * stride]);
   }
 }
 
-// What to add to the scores of one query.  (keys)
+// The numbers added to the scores of one query.  (keys)
 HWY_INLINE void PackMaskRow(const Mask& mask, int64_t query, int64_t first_key, int64_t keys,
                             float* row) {
   const int64_t at = query * mask.row_stride + first_key * mask.key_stride;
@@ -56,7 +57,7 @@ HWY_INLINE void PackMaskRow(const Mask& mask, int64_t query, int64_t first_key, 
   }
 }
 
-// The same for n <= kPanel queries.  (keys, kPanel); `rows` is room for (kPanel, keys).
+// The same for n <= kPanel queries.  (keys, kPanel). `rows` is scratch of (kPanel, keys).
 HWY_INLINE void PackMask(const Mask& mask, int64_t first_query, int64_t n, int64_t first_key,
                          int64_t keys, float* rows, float* panel) {
   for (int64_t i = 0; i < n; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Rows of a matrix, laid out as the register tile wants to read them.
+// Copies rows of a matrix into the layout that the register tile reads.
 
 // clang-format off
 #if defined(MINI_KERNELS_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -22,7 +22,7 @@ namespace mini::kernels::HWY_NAMESPACE {
 inline constexpr float kLog2E = 1.44269504F;
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Rows side by side in a panel: two vectors, the width of a tile of scores.
+// Rows per panel: two vectors, the width of a tile of scores.
 inline constexpr int64_t kPanel = 2 * kLanes;
 
 HWY_INLINE ConstRows From(ConstRows rows, int64_t first) {
@@ -59,7 +59,7 @@ HWY_INLINE void TransposeFourColumns(const float* const (&row)[kLanes], int64_t 
 #endif
 
 // panel[c][i] = factor * rows[i][c], for n <= kPanel rows.  (n, width) -> (width, kPanel)
-// The last row fills up the last vector of lanes.
+// The last row is repeated to fill the last vector of lanes.
 HWY_INLINE void PackTransposed(ConstRows rows, int64_t n, int64_t width, float factor,
                                float* panel) {
   for (int64_t first = 0; first < n; first += kLanes) {
@@ -84,12 +84,12 @@ HWY_INLINE void PackTransposed(ConstRows rows, int64_t n, int64_t width, float f
   }
 }
 
-// Stride of a copy of rows: whole vectors, and an odd number of cache lines, so that the rows of a
-// block spread over all sets of the cache.
+// Stride of a copy of rows: whole vectors and an odd number of cache lines, so that the rows of a
+// block are spread over all sets of the cache.
 HWY_INLINE constexpr int64_t CopyStride(int64_t width) { return ((width + 15) / 16 | 1) * 16; }
 
-// The same rows, to be read in whole vectors and many times: in place where their width allows,
-// else a copy. Rows that are a multiple of 512 bytes apart would crowd into few sets of the cache.
+// The same rows, readable in whole vectors: in place if their width and stride allow, otherwise as
+// a copy. Rows whose stride is a multiple of 512 bytes would compete for a few sets of the cache.
 HWY_INLINE ConstRows WholeVectorRows(ConstRows rows, int64_t n, int64_t width, float* copy) {
   if (width % kLanes == 0 && rows.stride % 128 != 0) return rows;
   const int64_t stride = CopyStride(width);

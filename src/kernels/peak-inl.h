@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The most multiply-adds a core gives: independent chains of them, and nothing else. What
-// benchmarks measure the kernel against.
+// Peak throughput of multiply-adds on one core, by independent chains. Benchmarks compare the
+// kernel with this peak.
 
 // clang-format off
 #if defined(MINI_KERNELS_PEAK_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {
 
-// Chains that hide the latency of a multiply-add and fit into the registers.
+// Enough chains to hide the latency of a multiply-add, and few enough to fit into registers.
 inline constexpr int kChains = 2 * kTileRows;
 
 double MultiplyAdds(int64_t rounds, float* out) {

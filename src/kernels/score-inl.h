@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Scores of a block of keys with a panel of queries, in base 2: how forward and backward begin.
+// Scores of a block of keys with a panel of queries, in base 2. Both passes begin with them.
 //
 //   S[j][i] = log2(e) * (scale * k_j . q_i + mask[i][j]),  -infinity where i may not see j
 //
-// Keys are the rows of a tile and queries lie side by side in its vectors, so that keys are read
-// where they are, only the few queries of a unit are transposed, and the maximum and sum of a query
-// over its keys need no exchange between lanes.
+// Keys are the rows of a tile, and queries are its lanes. So keys are read in place, only the few
+// queries of a unit are transposed, and a query's maximum and sum over its keys need no exchange
+// between lanes.
 
 // clang-format off
 #if defined(MINI_KERNELS_SCORE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -32,14 +32,14 @@ struct ScoreBlock {
   const float* mask;  // (keys, kPanel), or null
   int64_t head_size = 0;
   int64_t queries = 0;       // of the panel
-  int64_t keys = 0;          // seen by its last query; the forward pass needs no others
+  int64_t keys = 0;          // seen by the last query; the forward pass needs no others
   int64_t hidden_lanes = 0;  // Key j is hidden from the first hidden_lanes + j queries.
 
-  // Keys, counted from the block's first, that query i sees.
+  // Number of keys of the block that query i sees.
   HWY_INLINE int64_t SeenBy(int64_t i) const {
     return std::clamp<int64_t>(i + 1 - hidden_lanes, 0, keys);
   }
-  // The first vector of queries with one that sees key j, and the end of the vectors.
+  // The vectors of queries in which some query sees key j are [FirstVector(j), Vectors()).
   HWY_INLINE int64_t FirstVector(int64_t j) const {
     return std::max<int64_t>(hidden_lanes + j, 0) / kLanes;
   }
@@ -56,7 +56,7 @@ HWY_INLINE ScoreBlock MakeScoreBlock(const HeadInputs& head, int64_t first_query
   return block;
 }
 
-// S of keys j to j + rows and kVectors vectors of queries from `vector` on; rows <= kRows.
+// S of keys [j, j + rows) and of kVectors vectors of queries from `vector`; rows <= kRows.
 template <int kRows, int kVectors>
 HWY_INLINE void ScoreTile(const ScoreBlock& block, int64_t j, int64_t rows, int64_t vector,
                           V (&scores)[kRows][kVectors]) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Memory handed out front to back. Over a null pointer it only counts, so that the list of what a
-// unit needs is written once and gives both its size and its places.
+// Hands out memory from front to back. With a null pointer it only counts, so one list of buffers
+// defines both the total size and the addresses.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ class Scratch {
  public:
   explicit Scratch(float* memory) : memory_(memory) {}
 
-  /// Room for n floats, aligned to 64 bytes if the memory is.
+  /// A buffer of n floats, aligned to 64 bytes if the memory is.
   float* Take(int64_t n) {
     float* taken = memory_ == nullptr ? nullptr : memory_ + size_;
     size_ += (n + 15) / 16 * 16;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The register tile under every product of matrices in this folder: C = A B for a few rows of A and
-// a few vectors of columns of B, with all sums in registers.
+// The register tile behind every matrix product in this folder: C = A B for a few rows of A and a
+// few vectors of columns of B, with all sums in registers.
 //
 //   for k:  for each row r, vector v:  c[r][v] += a(r, k) * b(k)[v]
 //
-// A is read one number at a time (from anywhere), B in whole vectors. A product of any size is cut
-// into tiles of at most kTileRows rows by `ForTileRows` and of 1 to 3 vectors by `TileVectors`,
-// columns in the outer loop, so that a few columns of B stay in the first-level cache for all rows
+// A is read one number at a time (from anywhere), B in whole vectors. Larger products are split
+// into tiles: `ForTileRows` chooses at most kTileRows rows, `TileVectors` chooses 1 to 3 vectors.
+// Columns are the outer loop, so that a few columns of B stay in the first-level cache for all rows
 // of A.
 
 // clang-format off
@@ -32,8 +32,8 @@ using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 inline constexpr int64_t kLanes = hn::MaxLanes(D());
 
-// Rows of a tile, and its widest number of vectors: rows * vectors sums, one row of B and one
-// number of A have to fit into 32 or 16 registers.
+// Largest tile. rows * vectors sums, one row of B and one number of A must fit into the 32 or 16
+// registers.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
 inline constexpr int kTileRows = 8;
 inline constexpr int kTileVectors = 3;
@@ -42,17 +42,17 @@ inline constexpr int kTileRows = 6;
 inline constexpr int kTileVectors = 2;
 #endif
 
-// A loop over registers has to vanish: an array indexed at run time lives in memory.
+// Loops over registers must be unrolled: an array indexed at run time would be in memory.
 #define MINI_UNROLL _Pragma("GCC unroll 32")
 
-// ---- Tails: the first n of kLanes numbers, never touching memory beyond them.
+// ---- Tails: load or store only the first n of kLanes numbers.
 
 HWY_INLINE V LoadFirst(int64_t n, const float* from) {
   const D d;
   if (n >= kLanes) return hn::LoadU(d, from);
 #if HWY_TARGET <= HWY_AVX2
   return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, from);
-#else  // MaskedLoad reads the whole vector here
+#else  // here MaskedLoad reads the whole vector
   HWY_ALIGN float lanes[kLanes] = {};
   for (int64_t i = 0; i < n; ++i) lanes[i] = from[i];
   return hn::Load(d, lanes);
@@ -64,7 +64,7 @@ HWY_INLINE void StoreFirst(V v, int64_t n, float* to) {
   if (n >= kLanes) return hn::StoreU(v, d, to);
 #if HWY_TARGET <= HWY_AVX2
   hn::BlendedStore(v, hn::FirstN(d, static_cast<size_t>(n)), d, to);
-#else  // BlendedStore reads and writes the whole vector here
+#else  // here BlendedStore reads and writes the whole vector
   HWY_ALIGN float lanes[kLanes];
   hn::Store(v, d, lanes);
   for (int64_t i = 0; i < n; ++i) to[i] = lanes[i];
@@ -77,8 +77,8 @@ HWY_INLINE constexpr int64_t RoundUp(int64_t n, int64_t multiple) {
 
 // ---- Operand A.
 
-// a(r, k) = data[r * stride + k]. Rows from `rows` on repeat the last one: the tile then reads only
-// what exists, and who asked ignores them.
+// a(r, k) = data[r * stride + k]. If r >= rows, the last row is repeated, so that the tile does not
+// read past the end. The caller ignores the results of such rows.
 template <int kRows>
 struct RowsOfA {
   HWY_INLINE RowsOfA(const float* data_, int64_t stride, int64_t rows) : data(data_) {
@@ -128,9 +128,9 @@ HWY_INLINE void MultiplyAdd(OperandA a, const float* HWY_RESTRICT b, int64_t b_s
   }
 }
 
-// ---- From any size to tiles.
+// ---- Splitting a product into tiles.
 
-// Step<kRows>::Run(arguments...) with the smallest even kRows >= rows; 0 < rows <= kTileRows.
+// Calls Step<kRows>::Run(arguments...) with the smallest even kRows >= rows; 0 < rows <= kTileRows.
 template <template <int> class Step, class... Arguments>
 HWY_INLINE void ForTileRows(int64_t rows, const Arguments&... arguments) {
   switch ((rows + 1) / 2) {
@@ -145,10 +145,10 @@ HWY_INLINE void ForTileRows(int64_t rows, const Arguments&... arguments) {
   }
 }
 
-// Vectors of the next tile where so many columns are left.
+// Number of vectors of the next tile if this many columns remain.
 HWY_INLINE int64_t TileVectors(int64_t columns) {
   const int64_t vectors = (columns + kLanes - 1) / kLanes;
-  if (vectors == 4) return 2;  // and 2 more, rather than 3 and 1
+  if (vectors == 4) return 2;  // 2 + 2 instead of 3 + 1
   return std::min<int64_t>(vectors, kTileVectors);
 }
 
@@ -161,7 +161,7 @@ HWY_INLINE void ProductTile(const OperandA& a, ConstRows b, int64_t K, int64_t c
   finish(sums, column);
 }
 
-// finish(sums, column) takes the product of A with `vectors` vectors of columns of B.
+// Calls finish(sums, column) with the product of A and `vectors` vectors of columns of B.
 template <int kRows, class OperandA, class Finish>
 HWY_INLINE void Product(const OperandA& a, ConstRows b, int64_t K, int64_t column, int64_t vectors,
                         const Finish& finish) {
