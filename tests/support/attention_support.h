@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Inputs and ways into attention that its tests share.
+// Inputs, paths and results of attention that its tests share.
 #pragma once
 
 #include <functional>
@@ -13,6 +13,7 @@
 namespace mini::test {
 
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct Inputs {
   at::Tensor q, k, v;
@@ -37,7 +38,7 @@ inline Inputs random_inputs(std::vector<int64_t> leading, int64_t Tq, int64_t Tk
   return {draw(Tq, d_k), draw(Tk, d_k), draw(Tk, d_v)};
 }
 
-/// A way to ask for attention's output; every one has the same contract.
+/// A function that returns the output of attention. Every path has the same contract.
 struct Path {
   std::string name;
   std::function<at::Tensor(const Inputs&, const AttentionOptions&)> output;
@@ -57,12 +58,47 @@ inline const std::vector<Path>& paths() {
   return all;
 }
 
-/// d sum(output * upstream) / d inputs; tensors that take no gradient give undefined ones.
+/// d sum(output * upstream) / d inputs. Undefined for inputs that do not contribute to the output.
 inline std::vector<at::Tensor> gradients(const at::Tensor& output, const at::Tensor& upstream,
                                          std::vector<at::Tensor> inputs,
                                          bool create_graph = false) {
   return torch::autograd::grad({output}, inputs, {upstream}, /*retain_graph=*/true, create_graph,
                                /*allow_unused=*/true);
+}
+
+inline at::Tensor attention(const Inputs& in, const AttentionOptions& options = {}) {
+  return mini::scaled_dot_product_attention(in.q, in.k, in.v, options);
+}
+
+/// LibTorch's own attention.
+inline at::Tensor libtorch_attention(const Inputs& in, const std::optional<at::Tensor>& mask = {},
+                                     bool is_causal = false, std::optional<double> scale = {}) {
+  return at::scaled_dot_product_attention(in.q, in.k, in.v, mask, 0.0, is_causal, scale);
+}
+
+/// Output and gradients, flattened into one vector.
+inline at::Tensor all_results(const Inputs& inputs, const AttentionOptions& options) {
+  const Inputs in = inputs.requires_grad();
+  const at::Tensor output = attention(in, options);
+  const at::Tensor upstream = at::ones_like(output).cumsum(-1);
+  std::vector<at::Tensor> flat{output.detach().flatten()};
+  for (const at::Tensor& gradient : gradients(output, upstream, {in.q, in.k, in.v})) {
+    flat.push_back(gradient.flatten());
+  }
+  return at::cat(flat);
+}
+
+/// Compares float32 results with an expectation of nine digits.
+inline AllClose CloseTo(const at::Tensor& expected) { return {expected, 1e-6, 1e-6}; }
+
+inline at::Tensor column(std::vector<double> values) {
+  return torch::tensor(values, at::kFloat).unsqueeze(-1);
+}
+
+/// Three tokens. Their third row of weights is e^0, e^0, e^sqrt(1/2), normalised.
+inline Inputs three_tokens() {
+  const at::Tensor x = torch::tensor({{1.f, 0.f}, {0.f, 1.f}, {1.f, 1.f}});
+  return {x, x, torch::tensor({{1.f, 2.f}, {3.f, 4.f}, {5.f, 6.f}})};
 }
 
 inline at::Tensor bools(std::vector<int64_t> shape, std::vector<int> values) {
