@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The rooms of docs/architecture.md, read from the includes: a file includes from its own room and
-// from the rooms below it.
+// Rules for all C++ files of the tree. A file includes only from its own room and from the rooms
+// below it (docs/architecture.md). No line is longer than 100 columns, and no comment has a line
+// that only a formatter would break.
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <regex>
@@ -16,6 +18,20 @@ namespace mini::test {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The C++ files of these folders below `root`, sorted.
+std::vector<fs::path> cpp_files(const fs::path& root, const std::vector<std::string>& folders) {
+  std::vector<fs::path> files;
+  for (const std::string& folder : folders) {
+    if (!fs::exists(root / folder)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string extension = entry.path().extension();
+      if (extension == ".h" || extension == ".cpp") files.push_back(entry.path());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
 
 // Each room, and the rooms below it.
 const std::map<std::string, std::set<std::string>> kBelow = {
@@ -47,7 +63,7 @@ class Tree {
     }
   }
 
-  /// One line for each include that the rooms do not allow.
+  /// Describes each include that the rooms do not allow.
   std::vector<std::string> wrong_includes() const {
     std::vector<std::string> wrong;
     for (const fs::path& file : sources()) {
@@ -67,19 +83,10 @@ class Tree {
 
  private:
   std::vector<fs::path> sources() const {
-    std::vector<fs::path> files;
-    for (const char* folder : {"src", "include", "apps", "bench"}) {
-      if (!fs::exists(root_ / folder)) continue;
-      for (const auto& entry : fs::recursive_directory_iterator(root_ / folder)) {
-        const std::string extension = entry.path().extension();
-        if (extension == ".h" || extension == ".cpp") files.push_back(entry.path());
-      }
-    }
-    std::sort(files.begin(), files.end());
-    return files;
+    return cpp_files(root_, {"src", "include", "apps", "bench"});
   }
 
-  // The quoted includes of a file.
+  // The names that a file includes.
   std::vector<std::string> includes(const fs::path& file) const {
     static const std::regex include("^#include [\"<]([^\">]+)[\">]");
     std::vector<std::string> names;
@@ -132,15 +139,74 @@ class Tree {
   std::map<std::string, std::string> public_headers_;
 };
 
+// ---- Lines and comments.
+
+constexpr size_t kColumns = 100;
+constexpr size_t kNearlyFull = 95;
+
+// The number of UTF-8 characters.
+size_t columns(const std::string& line) {
+  return static_cast<size_t>(
+      std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+// A line that holds only a comment, such as "  /// Text."; `marker` is empty for other lines.
+struct CommentLine {
+  explicit CommentLine(const std::string& line) {
+    static const std::regex pattern("^ *(//[/!]?<?)(?: +(.*))?$");
+    std::smatch match;
+    if (std::regex_match(line, match, pattern)) {
+      marker = match[1];
+      text = match[2];
+    }
+  }
+  bool is_short() const {
+    return !text.empty() && columns(text) < 15 && std::count(text.begin(), text.end(), ' ') < 2;
+  }
+
+  std::string marker, text;
+};
+
+// A formatter that splits an overlong comment line leaves its last words on a line of their own.
+bool is_broken_comment(const std::string& before, const std::string& line,
+                       const std::string& after) {
+  const CommentLine full(before), rest(line), next(after);
+  return !rest.marker.empty() && rest.is_short() && columns(before) >= kNearlyFull &&
+         full.marker == rest.marker && next.marker == rest.marker && !next.text.empty();
+}
+
+// Describes each long line and each broken comment in the C++ files below `root`.
+std::vector<std::string> wrong_lines(const fs::path& root) {
+  std::vector<std::string> wrong;
+  for (const fs::path& file :
+       cpp_files(root, {"src", "include", "apps", "bench", "examples", "tests"})) {
+    std::istringstream text(read_file(file));
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const std::string place =
+          fs::relative(file, root).string() + ":" + std::to_string(i + 1) + ": ";
+      if (columns(lines[i]) > kColumns) {
+        wrong.push_back(place + std::to_string(columns(lines[i])) + " columns");
+      }
+      if (i > 0 && i + 1 < lines.size() &&
+          is_broken_comment(lines[i - 1], lines[i], lines[i + 1])) {
+        wrong.push_back(place + "broken comment line \"" + CommentLine(lines[i]).text + "\"");
+      }
+    }
+  }
+  return wrong;
+}
+
 }  // namespace
 
-TEST_CASE("a file includes from its own room and from the rooms below", "[rooms]") {
+TEST_CASE("a file includes only from its own room and from the rooms below", "[rooms]") {
   const Tree tree(MINI_SOURCE);
   CHECK(tree.count() > 100);
   CHECK(tree.wrong_includes() == std::vector<std::string>{});
 }
 
-TEST_CASE("an include that points up is found", "[rooms]") {
+TEST_CASE("includes that the rooms do not allow are reported", "[rooms]") {
   const TemporaryFolder folder;
   const auto write = [&](const std::string& name, const std::string& text) {
     fs::create_directories((folder.path() / name).parent_path());
@@ -164,6 +230,37 @@ TEST_CASE("an include that points up is found", "[rooms]") {
             "src/modules is not below src/attention",
             "src/files/json.cpp includes mini/attention.h: src/attention is not below src/files",
             "src/kernels/exp.cpp includes ATen/ATen.h: src/kernels is free of LibTorch"});
+}
+
+TEST_CASE("no line is longer than 100 columns, and no comment line is broken", "[rooms]") {
+  CHECK(wrong_lines(MINI_SOURCE) == std::vector<std::string>{});
+}
+
+TEST_CASE("long lines and broken comment lines are reported", "[rooms]") {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    fs::create_directories((folder.path() / name).parent_path());
+    write_file(folder.path() / name, text);
+  };
+  const auto comment = [](const std::string& marker, size_t width) {
+    return marker + " " + std::string(width - marker.size() - 1, 'x') + "\n";
+  };
+  std::string umlauts;
+  for (int i = 0; i < 97; ++i) umlauts += "\u00e4";
+
+  write("src/long.h", "// " + umlauts + "\n" + comment("//", 101) + "int x;\n");
+  write("src/ignored.txt", comment("//", 101));
+  write("tests/broken.cpp", comment("  ///", 95) + "  /// two words.\n  /// Next sentence.\n");
+  write("include/kept.h", comment("//", 94) + "// brings.\n// The line above was not full.\n\n" +
+                              comment("//", 96) + "// brings.\n//\n// The paragraph ended.\n\n" +
+                              comment("//", 96) + "// brings.\nint the_block_ended;\n\n" +
+                              comment("//", 96) + "// three short words\n// Enough text.\n\n" +
+                              comment("//", 96) + "/// brings.\n/// Another marker.\n\n" +
+                              "int x;  " + comment("//", 90) + "// brings.\n// After code.\n");
+
+  CHECK(wrong_lines(folder.path()) ==
+        std::vector<std::string>{"src/long.h:2: 101 columns",
+                                 "tests/broken.cpp:2: broken comment line \"two words.\""});
 }
 
 }  // namespace mini::test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What attention refuses, and how it says so.
+// The arguments that attention rejects, and its messages.
 #include <cmath>
 #include <limits>
 
@@ -20,7 +20,7 @@ struct Refusal {
 
 }  // namespace
 
-TEST_CASE("attention refuses arguments that disagree, naming them", "[attention_checks]") {
+TEST_CASE("attention rejects invalid arguments and names them", "[attention_checks]") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double inf = std::numeric_limits<double>::infinity();
   const at::Tensor a = f32({2, 4, 8});
@@ -52,7 +52,7 @@ TEST_CASE("attention refuses arguments that disagree, naming them", "[attention_
       {a, a, a.to(at::kMeta), {}, "must be on one device, got q cpu, k cpu, v meta"},
       // shapes
       {f32({8}), f32({8}), f32({8}), {}, "at least 2, got q [8], k [8], v [8]"},
-      {a, q4, q4, {}, "equally many dimensions, at least 2, got q [2, 4, 8], k [2, 3, 4, 8]"},
+      {a, q4, q4, {}, "the same number of dimensions, at least 2, got q [2, 4, 8], k [2, 3, 4, 8]"},
       {a, q4, a, {}, "got q [2, 4, 8], k [2, 3, 4, 8], v [2, 4, 8]"},
       {a, a, q4, {}, "got q [2, 4, 8], k [2, 4, 8], v [2, 3, 4, 8]"},
       {a, f32({2, 4, 6}), a, {}, "must share head_size d_k, got q [2, 4, 8] and k [2, 4, 6]"},
@@ -62,8 +62,8 @@ TEST_CASE("attention refuses arguments that disagree, naming them", "[attention_
        f32({4, 4, 8}),
        f32({4, 4, 8}),
        {},
-       "q and k must share their leading dimensions (none is broadcast), got q [1, 4, 8] and k [4, "
-       "4, 8]"},
+       "q and k must share their leading dimensions (they are not broadcast), got q [1, 4, 8] and "
+       "k [4, 4, 8]"},
       {f32({4, 8}),
        f32({4, 8}),
        f32({4, 8}),
@@ -94,13 +94,14 @@ TEST_CASE("attention refuses arguments that disagree, naming them", "[attention_
       with({.mask = at::ones({4, 5})}, "broadcasts to the scores [2, 4, 4], got [4, 5]"),
       with({.mask = at::ones({3, 4, 4})}, "broadcasts to the scores [2, 4, 4], got [3, 4, 4]"),
       with({.mask = at::ones({1, 2, 4, 4})},
-           "or of as many as the scores [2, 4, 4], got [1, 2, 4, 4]"),
-      // per batch or per head? the caller must say
+           "or as many as the scores [2, 4, 4], got [1, 2, 4, 4]"),
+      // The mask could be per batch or per head.
       {q4,
        q4,
        q4,
        {.mask = at::ones({3, 4, 4})},
-       "or of as many as the scores [2, 3, 4, 4], got [3, 4, 4]; insert a dimension of size 1"},
+       "or as many as the scores [2, 3, 4, 4], got [3, 4, 4]; insert a dimension of size 1 where "
+       "the mask is broadcast"},
       // numbers
       with({.scale = nan}, "expected a finite scale, got nan"),
       with({.scale = inf}, "expected a finite scale, got inf"),
@@ -111,7 +112,7 @@ TEST_CASE("attention refuses arguments that disagree, naming them", "[attention_
        f32({2, 4, 0}),
        a,
        {},
-       "is undefined for d_k = 0; give a scale, got q [2, 4, 0]"},
+       "is undefined for d_k = 0; pass a scale, got q [2, 4, 0]"},
   };
   for (const Refusal& r : refusals) {
     INFO(r.message);
@@ -126,7 +127,7 @@ TEST_CASE("attention refuses arguments that disagree, naming them", "[attention_
   }
 }
 
-TEST_CASE("zero heads on both sides are nothing to do, not an error", "[attention_checks]") {
+TEST_CASE("zero query heads and zero key/value heads give an empty output", "[attention_checks]") {
   const at::Tensor none = f32({2, 0, 4, 8});
   CHECK(mini::scaled_dot_product_attention(none, none, none, {.grouped_queries = true}).sizes() ==
         at::IntArrayRef({2, 0, 4, 8}));

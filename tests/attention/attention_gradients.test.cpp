@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Gradients of attention: against finite differences in float64, to second order, and for any
-// subset of inputs.
+// Gradients of attention on every path: first and second order against finite differences in
+// float64, and for any subset of inputs.
 #include <cmath>
 #include <limits>
 
@@ -46,12 +46,12 @@ void check_first_order(const Function& f, const Tensors& inputs) {
   }
 }
 
-// The first-order gradients, all in one vector, checked as a function of inputs and upstream.
+// Checks the flattened first-order gradients as a function of the inputs and the upstream gradient.
 void check_second_order(const Function& f, Tensors inputs) {
   const size_t n = inputs.size();
   inputs.push_back(at::randn_like(f(inputs)).requires_grad_());
   const Function gradient = [&](const Tensors& all) {
-    // Under no_grad, for the numeric gradients, the inner graph is still needed.
+    // numeric_gradients() disables grad mode, but the inner gradients need a graph.
     const at::AutoGradMode enable(true);
     Tensors leaves;
     for (const at::Tensor& t : all) {
@@ -78,7 +78,7 @@ struct Case {
 
 }  // namespace
 
-TEST_CASE("gradients agree with finite differences, to second order", "[attention]") {
+TEST_CASE("first- and second-order gradients agree with finite differences", "[attention]") {
   const Inputs in = random_inputs({2}, 3, 4, 3, 2, at::kDouble).requires_grad();
   at::Tensor keep = bools({3, 4}, {1, 0, 1, 1,  //
                                    0, 0, 0, 0,  //
@@ -88,7 +88,7 @@ TEST_CASE("gradients agree with finite differences, to second order", "[attentio
       {"scale", {.scale = -0.7}},
       {"causal", {.causal = Causal::kUpperLeft}},
       {"lower right", {.causal = Causal::kLowerRight}},
-      {"bool mask with an empty row", {.mask = keep}},
+      {"bool mask with a row that sees no key", {.mask = keep}},
       {"mask and causal", {.mask = keep, .causal = Causal::kLowerRight}},
   };
   for (const auto& [name, options] : cases) {
@@ -119,7 +119,7 @@ TEST_CASE("gradients of a float mask agree with finite differences", "[attention
   }
 }
 
-TEST_CASE("the mask alone may need a gradient", "[attention]") {
+TEST_CASE("a mask may be the only input that requires a gradient", "[attention]") {
   const Inputs in{at::zeros({2, 1}), at::zeros({2, 1}), torch::tensor({{1.f}, {3.f}})};
   for (const Path& path : paths()) {
     INFO(path.name);
@@ -142,7 +142,7 @@ TEST_CASE("the mask alone may need a gradient", "[attention]") {
   }
 }
 
-TEST_CASE("any subset of inputs may need a gradient", "[attention]") {
+TEST_CASE("any subset of inputs may require a gradient", "[attention]") {
   const Inputs values = random_inputs({2, 2}, 5, 6, 8, 7);
   const Inputs all = values.requires_grad();
   for (const Path& path : paths()) {
@@ -165,8 +165,8 @@ TEST_CASE("any subset of inputs may need a gradient", "[attention]") {
   }
 }
 
-TEST_CASE("rows that see nothing have gradients of 0 and poison no others", "[attention]") {
-  // With this guard a NaN on the way would be an error even if nothing came of it.
+TEST_CASE("rows that see no key have zero gradients and do not affect other rows", "[attention]") {
+  // Anomaly detection turns a NaN in any intermediate gradient into an error.
   const torch::autograd::DetectAnomalyGuard no_nan_on_the_way;
   at::Tensor keep = at::ones({2, 3, 5, 6}, at::kBool);
   keep[0][1].fill_(false);     // a whole head
@@ -187,7 +187,7 @@ TEST_CASE("rows that see nothing have gradients of 0 and poison no others", "[at
   }
 }
 
-TEST_CASE("an expanded upstream gradient is an ordinary one", "[attention]") {
+TEST_CASE("an upstream gradient may be expanded or strided", "[attention]") {
   for (const Path& path : paths()) {
     INFO(path.name);
     const Inputs in = random_inputs({2, 2}, 5, 5, 8, 8).requires_grad();

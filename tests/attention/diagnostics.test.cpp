@@ -19,7 +19,7 @@ const at::Tensor& weights() {
 
 }  // namespace
 
-TEST_CASE("entropy is 0 for one key and ln T for all alike", "[diagnostics]") {
+TEST_CASE("weight_entropy is 0 for one key and ln T for equal weights", "[diagnostics]") {
   CHECK_THAT(weight_entropy(weights()),
              AllClose(torch::tensor({{std::log(4.0), 0.0}, {std::log(2.0), 0.0}}), 0, 1e-7));
   CHECK_THAT(normalized_weight_entropy(weights()),
@@ -27,11 +27,11 @@ TEST_CASE("entropy is 0 for one key and ln T for all alike", "[diagnostics]") {
   CHECK_THAT(normalized_weight_entropy(at::ones({3, 1})), Equals(at::zeros({3})));
 }
 
-TEST_CASE("peak is the largest weight of a row", "[diagnostics]") {
+TEST_CASE("peak_weight is the largest weight of a row", "[diagnostics]") {
   CHECK_THAT(peak_weight(weights()), Equals(torch::tensor({{0.25, 1.0}, {0.5, 0.0}})));
 }
 
-TEST_CASE("spread is the standard deviation of a row of scores", "[diagnostics]") {
+TEST_CASE("score_spread is the standard deviation of a row of scores", "[diagnostics]") {
   CHECK_THAT(score_spread(torch::tensor({{1.0, 2.0, 3.0}, {10.0, 20.0, 30.0}, {5.0, 5.0, 5.0}})),
              AllClose(torch::tensor({1.0, 10.0, 0.0}), 0, 1e-6));
   CHECK_THAT(score_spread(at::full({2, 1}, 7.0)), Equals(at::zeros({2})));
@@ -41,7 +41,7 @@ TEST_CASE("spread is the standard deviation of a row of scores", "[diagnostics]"
   CHECK(std::abs(measured / 8.0 - 1) < 0.03);  // sqrt(64)
 }
 
-TEST_CASE("slope is the diagonal of the softmax's Jacobian", "[diagnostics]") {
+TEST_CASE("softmax_slope is the diagonal of the softmax's Jacobian", "[diagnostics]") {
   const at::Tensor z = torch::tensor({0.3, -1.0, 2.0}, at::kDouble).requires_grad_();
   const at::Tensor w = at::softmax(z, -1);
   for (int64_t j = 0; j < 3; ++j) {
@@ -51,7 +51,8 @@ TEST_CASE("slope is the diagonal of the softmax's Jacobian", "[diagnostics]") {
   CHECK_THAT(softmax_slope(weights())[1][0], Equals(torch::tensor({0.25, 0.25, 0.0, 0.0})));
 }
 
-TEST_CASE("diagnostics keep dtype, and refuse what is no batch of rows", "[diagnostics]") {
+TEST_CASE("diagnostics keep the dtype and reject arguments that are not a batch of rows",
+          "[diagnostics]") {
   const at::Tensor half = at::full({2, 4}, 0.25, at::kBFloat16);
   for (const auto& measure :
        {weight_entropy, normalized_weight_entropy, peak_weight, score_spread}) {

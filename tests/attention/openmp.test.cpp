@@ -5,9 +5,9 @@
 #include "mini/attention.h"
 #include "support/support.h"
 
-TEST_CASE("one OpenMP runtime is loaded", "[openmp]") {
+TEST_CASE("the process loads exactly one OpenMP runtime", "[openmp]") {
   const at::Tensor q = at::randn({4, 4, 128, 32});
-  mini::scaled_dot_product_attention(q, q, q);  // whatever loads one has loaded it
+  mini::scaled_dot_product_attention(q, q, q);  // loads the runtime if it is not loaded yet
 
   std::set<std::string> runtimes;
   std::ifstream maps("/proc/self/maps");

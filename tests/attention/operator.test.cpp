@@ -27,7 +27,7 @@ TEST_CASE("the operator computes the same as the function", "[fused]") {
   const Inputs f64 = in.to(at::kDouble);
   CHECK_THAT(op.call(f64.q, f64.k, f64.v, {}, {}, "none", false), Equals(attention(f64)));
   CHECK_THROWS_WITH(op.call(in.q, in.k, in.v, {}, {}, "sideways", false),
-                    ContainsSubstring("sideways"));
+                    ContainsSubstring("\"lower_right\", got \"sideways\""));
   CHECK_THROWS_WITH(op.call(in.q, in.k.slice(2, 1), in.v, {}, {}, "none", false),
                     ContainsSubstring("Tk"));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The fused kernel on every instruction set that this processor runs, against the formula in
-// float64.
+// The fused kernel on every instruction set that this processor supports, compared with the formula
+// in float64.
 #include "kernels/attention_kernel.h"
 
 #include <cmath>
@@ -32,7 +32,7 @@ struct Size {
   int64_t Tq, Tk, d_k, d_v;
 };
 
-// Around every boundary of blocks (64, 128, 256), panels (2, 8, 16, 32) and tiles (6, 8).
+// Sizes around the boundaries of blocks (64, 128, 256), panels (2, 8, 16, 32) and tiles (6, 8).
 const std::vector<Size> kSizes = {
     {1, 1, 1, 1},      {1, 33, 40, 40},   {2, 300, 17, 5},   {4, 4, 32, 32},    {5, 3, 3, 7},
     {7, 9, 8, 9},      {8, 8, 16, 16},    {9, 7, 15, 31},    {15, 17, 33, 33},  {16, 16, 64, 64},
@@ -59,11 +59,11 @@ std::vector<std::pair<std::string, AttentionOptions>> options_for(const Size& si
   };
 }
 
-// The contract's bound, forward and backward: at most twice LibTorch's own error (the root of its
-// mean square) plus 1e-6, for numbers of size 1. Where few keys get the gradients of many queries
-// their sums are larger: sqrt(Tq) numbers with weights near 1 / Tk. A single number may be off
-// four times as far, since LibTorch's largest error is a matter of luck; so that it is not luck
-// alone, short sequences come with many heads.
+// The contract's bound, forward and backward: the root mean square error is at most twice
+// LibTorch's, plus 1e-6 for numbers of magnitude 1. If few keys get the gradients of many queries,
+// the gradients have magnitude sqrt(Tq) / Tk, and the bound grows with it. The largest error may be
+// eight times LibTorch's, because it varies from draw to draw. Short sequences have many heads to
+// reduce this variation.
 void check_error_bound(const Size& size, Causal causal) {
   const int64_t n_head = std::max<int64_t>(2, 32 / std::min(size.Tq, size.Tk));
   const Inputs in = random_inputs({1, n_head}, size.Tq, size.Tk, size.d_k, size.d_v);
@@ -118,8 +118,9 @@ TEST_CASE("2^x is within its stated error on every instruction set", "[kernel]")
   });
 }
 
-TEST_CASE("the kernel agrees with float64 around every boundary on every instruction set",
-          "[kernel]") {
+TEST_CASE(
+    "the kernel agrees with float64 at sizes around block boundaries on every instruction set",
+    "[kernel]") {
   for (const Size& size : kSizes) {
     const Inputs in = random_inputs({2, 2}, size.Tq, size.Tk, size.d_k, size.d_v);
     const at::Tensor upstream = at::randn({2, 2, size.Tq, size.d_v});
@@ -163,7 +164,7 @@ TEST_CASE("the error bound holds at every head size and length near a boundary",
   }
 }
 
-TEST_CASE("rows that see nothing are 0 and large scores are exact on every instruction set",
+TEST_CASE("rows that see no key are 0 and large scores are accurate on every instruction set",
           "[kernel]") {
   const Inputs in = random_inputs({1}, 40, 150, 16, 16);
   const at::Tensor upstream = at::randn({1, 40, 16});
@@ -174,7 +175,7 @@ TEST_CASE("rows that see nothing are 0 and large scores are exact on every instr
         CHECK(result.eq(0).all().item<bool>());
       }
     }
-    // One key stands out by thousands: its value comes through unchanged.
+    // One score exceeds the others by thousands, so the output is the value of that key.
     for (const double scale : {1e3, -1e3, 1e5}) {
       const at::Tensor exact = attention_steps(in.q.to(at::kDouble), in.k.to(at::kDouble),
                                                in.v.to(at::kDouble), {.scale = scale})
@@ -187,7 +188,7 @@ TEST_CASE("rows that see nothing are 0 and large scores are exact on every instr
   });
 }
 
-TEST_CASE("NaN in a hidden key never touches a row, in a visible one it shows", "[kernel]") {
+TEST_CASE("NaN in a hidden key does not affect a row; in a visible key it propagates", "[kernel]") {
   const Inputs in = random_inputs({1}, 70, 70, 24, 24);
   in.k[0][40].fill_(std::nanf(""));
   at::Tensor keep = at::ones({70, 70}, at::kBool);
@@ -202,8 +203,8 @@ TEST_CASE("NaN in a hidden key never touches a row, in a visible one it shows", 
   });
 }
 
-TEST_CASE("the kernel reads nothing around its tensors", "[kernel]") {
-  // Each tensor is the middle of a larger one whose other numbers are NaN.
+TEST_CASE("the kernel does not read outside its tensors", "[kernel]") {
+  // Each tensor is a slice of a larger tensor that is NaN outside the slice.
   const auto within_nan = [](const at::Tensor& t) {
     at::Tensor large = at::full({t.size(0), t.size(1) + 2, t.size(2) + 6}, std::nanf(""));
     at::Tensor middle = large.slice(1, 1, 1 + t.size(1)).slice(2, 3, 3 + t.size(2));

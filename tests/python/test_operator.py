@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The operator in Python beside PyTorch's own attention.
+"""Compares the operator in Python with PyTorch's own attention.
 
-The oracle is PyTorch's math path, which computes the formula step by step. MINI_LIBRARY is the
-library.
+The oracle is PyTorch's math path, which computes the formula step by step. The environment
+variable MINI_LIBRARY is the path of the library.
 """
 import itertools
 import os
@@ -32,7 +32,7 @@ def inputs(*leading, tq=9, tk=12, d_k=16, d_v=8, dtype=torch.float32):
 
 
 def oracle(q, k, v, mask=None, *, scale=None, causal="none", grouped_queries=False):
-    """PyTorch's, with causality made part of the mask, which it takes one of."""
+    """PyTorch's attention. Causality becomes part of the mask: PyTorch accepts only one of them."""
     if causal != "none":
         tq, tk = q.shape[-2], k.shape[-2]
         seen = torch.ones(tq, tk, dtype=torch.bool).tril(tk - tq if causal == "lower_right" else 0)
@@ -58,13 +58,13 @@ def agree(actual, expected, with_gradients, rtol=1e-4, atol=1e-5):
 
 
 def masks(*leading, tq=9, tk=12):
-    """Of each kind, and of each shape that the scores (*leading, tq, tk) allow."""
+    """Masks of each kind and of each shape that broadcasts to the scores (*leading, tq, tk)."""
     torch.manual_seed(2)
     shapes = [(tq, tk), (1, tk), (tq, 1), (1, 1), (*leading, tq, tk)]
     if len(leading) == 2:
         shapes += [(leading[0], 1, 1, tk), (1, leading[1], tq, 1)]
     for shape in shapes:
-        keep = torch.rand(shape) < 0.6  # rows that see nothing are among them
+        keep = torch.rand(shape) < 0.6  # some rows see no key
         yield keep
         yield torch.randn(shape)
         yield torch.randn(shape).masked_fill(~keep, float("-inf"))
@@ -147,8 +147,8 @@ def test_errors_are_exceptions():
         (lambda: attention(q, k[..., :8], v),
          "q and k must share head_size d_k, got q [2, 9, 16] and k [2, 12, 8]"),
         (lambda: attention(q, k[:, :5], v), "must share their length Tk, got k [2, 5, 16] and v ["),
-        (lambda: attention(q[:1], k, v), "none is broadcast), got q [1, 9, 16] and k [2, 12, 16]"),
-        (lambda: attention(q[0], k, v), "equally many dimensions, at least 2, got q [9, 16], k [2"),
+        (lambda: attention(q[:1], k, v), "they are not broadcast), got q [1, 9, 16] and k [2, 12, 16]"),
+        (lambda: attention(q[0], k, v), "the same number of dimensions, at least 2, got q [9, 16]"),
         (lambda: attention(q[0, 0], k[0, 0], v[0, 0]), "at least 2, got q [16]"),
         (lambda: attention(q, k.double(), v), "share a dtype, got q Float, k Double, v Float"),
         (lambda: attention(q.long(), k.long(), v.long()),
@@ -161,7 +161,7 @@ def test_errors_are_exceptions():
         (lambda: attention(q, k, v, scale=float("nan")), "expected a finite scale, got nan"),
         (lambda: attention(q[..., :0], k[..., :0], v), "scale 1 / sqrt(d_k) is undefined for d_k = 0"),
         (lambda: attention(q, k, v, causal="sideways"),
-         "expected causal to be none, upper_left or lower_right, got sideways"),
+         'expected causal "none", "upper_left" or "lower_right", got "sideways"'),
         (lambda: attention(q[:, None].expand(2, 3, 9, 16), k[:, None].expand(2, 2, 12, 16),
                            v[:, None].expand(2, 2, 12, 8), grouped_queries=True),
          "the heads of q must be a multiple of those of k and v, got 3 and 2"),
@@ -180,15 +180,15 @@ def test_opcheck():
         for leading in [(), (2,), (2, 3)]:
             args = inputs(*leading, dtype=dtype)
             torch.library.opcheck(attention.default, args, test_utils=EVERY_CHECK)
-            if dtype != torch.float64:  # which never gets there
+            if dtype != torch.float64:  # the private operators do not support float64
                 private = (*args, None, None, 0, False)
                 torch.library.opcheck(forward, private, test_utils=EVERY_CHECK)
     packed = torch.randn(2, 9, 3, 4, 16).permute(2, 0, 3, 1, 4)
     torch.library.opcheck(attention.default, packed.unbind(0), test_utils=EVERY_CHECK)
 
     q, k, v = (t.detach() for t in inputs(2, 3))
-    output, softmax = forward(q, k, v, None, None, 0, False)
-    saved = (torch.randn_like(output), q, k, v, output, softmax, None, None, 0, False)
+    output, softmax_stats = forward(q, k, v, None, None, 0, False)
+    saved = (torch.randn_like(output), q, k, v, output, softmax_stats, None, None, 0, False)
     torch.library.opcheck(backward, saved, test_utils=EVERY_CHECK)
 
 
@@ -212,7 +212,10 @@ def test_opcheck_of_every_option():
 
 
 def compiled_agrees(function, draws, dynamic, backend="aot_eager"):
-    """Compiled for a whole graph, `function` is itself on each of `draws`; twice at most if `dynamic`."""
+    """Checks that `function`, compiled as one graph, agrees with itself on each of `draws`.
+
+    If `dynamic`, it is compiled at most twice.
+    """
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     compiled = torch.compile(function, fullgraph=True, dynamic=dynamic, backend=backend)
@@ -254,9 +257,9 @@ def test_compile():
             )
 
 
-def test_compile_by_the_default_backend():
+def test_compile_with_the_default_backend():
     if " " in torch.__file__:
-        print("PyTorch's own compiler cannot link against a torch in a folder with a space:")
+        print("skipped: PyTorch's compiler cannot link against a torch in a folder with a space:")
         return
     compiled_agrees(
         lambda q, k, v: attention(q * 2, k, v, causal="lower_right") + 1,

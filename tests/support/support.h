@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// LibTorch and Catch2 in one translation unit, and a matcher for tensors.
+// Includes LibTorch and Catch2 together, and defines a matcher for tensors.
 #pragma once
 
 #include <torch/torch.h>
 
-// LibTorch and Catch2 both define CHECK; in tests it is Catch2's.
+// LibTorch and Catch2 both define CHECK. Tests use Catch2's.
 #undef CHECK
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
@@ -42,7 +42,7 @@ struct Catch::StringMaker<at::Tensor> {
 
 namespace mini::test {
 
-/// Same shape, and each element within atol + rtol * |expected|. NaN equals NaN.
+/// The same shape, and each element within atol + rtol * |expected|. NaN equals NaN.
 class AllClose : public MatcherBase<at::Tensor> {
  public:
   AllClose(at::Tensor expected, double rtol, double atol)

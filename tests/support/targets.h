@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The kernels on each instruction set that this processor runs.
+// Runs the kernels on each instruction set that this processor supports.
 #pragma once
 
 #include "kernels/attention_kernel.h"
