@@ -170,9 +170,10 @@ struct CommentLine {
 // A formatter that splits an overlong comment line leaves its last words on a line of their own.
 bool is_broken_comment(const std::string& before, const std::string& line,
                        const std::string& after) {
+  if (columns(before) < kNearlyFull) return false;
   const CommentLine full(before), rest(line), next(after);
-  return !rest.marker.empty() && rest.is_short() && columns(before) >= kNearlyFull &&
-         full.marker == rest.marker && next.marker == rest.marker && !next.text.empty();
+  return rest.is_short() && full.marker == rest.marker && next.marker == rest.marker &&
+         !next.text.empty();
 }
 
 // Describes each long line and each broken comment in the C++ files below `root`.
