@@ -25,12 +25,12 @@ enum class Causal {
 /// Options of attention. Designated initialisers set the ones that differ from the defaults:
 /// `scaled_dot_product_attention(q, k, v, {.scale = 1.0, .causal = Causal::kLowerRight})`.
 struct AttentionOptions {
-  /// bool: true if the query may attend to the key. Floating: added to the scaled scores;
-  /// -infinity hides the key, and gradients flow to the mask.
-  /// The mask broadcasts to (..., Tq, Tk). It has at most two dimensions, or as many as q; each
+  /// A bool mask is true where the query may attend to the key. A floating mask is added to the
+  /// scaled scores; -infinity hides the key, and gradients flow to the mask.
+  /// The mask broadcasts to (..., Tq, Tk). It has at most two dimensions, or as many as q. Each
   /// dimension is 1 or full.
   std::optional<at::Tensor> mask = std::nullopt;
-  /// Factor on the scores. Unset means 1 / sqrt(d_k); 1 disables scaling.
+  /// Factor on the scores; finite. Unset means 1 / sqrt(d_k); 1 disables scaling.
   std::optional<double> scale = std::nullopt;
   /// Hides keys by position. A key is visible if both `causal` and `mask` allow it.
   Causal causal = Causal::kNone;
@@ -38,7 +38,8 @@ struct AttentionOptions {
   /// 1 / (1 - dropout). Dropout is active only if `training` is true.
   double dropout = 0.0;
   bool training = false;
-  /// Consecutive query heads share one key/value head: q.size(-3) must be a multiple of k.size(-3).
+  /// If true, consecutive query heads share a key/value head: q.size(-3) must be a multiple of
+  /// k.size(-3).
   bool grouped_queries = false;
   /// Random number generator for dropout. Unset means LibTorch's global generator.
   std::optional<at::Generator> generator = std::nullopt;
@@ -61,9 +62,10 @@ struct AttentionPath {
 /// output = softmax(scale * q k^T + mask) v, row by row.
 ///
 /// q (..., Tq, d_k), k (..., Tk, d_k), v (..., Tk, d_v) -> (..., Tq, d_v)
-/// The leading dimensions of q, k and v must be equal; they are not broadcast. B, Tq and Tk may
-/// be 0. Inputs may have any strides. If d_v = d_k, the fused kernel returns the output in q's
-/// layout, provided that q's rows are contiguous. Otherwise the output is contiguous.
+/// The leading dimensions of q, k and v must be equal, unless `grouped_queries`; they are not
+/// broadcast. B, Tq and Tk may be 0. Inputs may have any strides. If d_v = d_k, the fused kernel
+/// returns the output in q's layout, provided that q's rows are contiguous. Otherwise the output is
+/// contiguous.
 ///
 /// q, k and v must share a dtype: float32, float64, bfloat16 or float16. Half types are computed
 /// in float32.

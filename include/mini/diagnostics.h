@@ -31,7 +31,7 @@ MINI_API at::Tensor peak_weight(const at::Tensor& weights);
 MINI_API at::Tensor score_spread(const at::Tensor& scores);
 
 /// Derivative of each weight by its own softmax input.  (..., T) -> (..., T)
-/// dw_j / dz_j = w_j (1 - w_j). 0 for a saturated softmax, at most 1/4, at w_j = 1/2.
+/// dw_j / dz_j = w_j (1 - w_j). Largest at w_j = 1/2, with 1/4; near 0 for a saturated softmax.
 MINI_API at::Tensor softmax_slope(const at::Tensor& weights);
 
 }  // namespace mini

@@ -13,7 +13,7 @@ const char* fused_attention_obstacle(const at::Tensor& q, const at::Tensor& k, c
 
 /// The output, and what the backward pass needs.
 struct FusedOutput {
-  at::Tensor output;  ///< (..., Tq, d_v), in the layout of `empty_beside(q, ...)`
+  at::Tensor output;  ///< (..., Tq, d_v), in the layout that `empty_beside` gives it
   /// The row maxima, then the base-2 logarithms of the row sums.  (..., 2, Tq) float32
   /// Undefined unless `keep_stats`.
   at::Tensor softmax_stats;
