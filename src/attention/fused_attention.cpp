@@ -63,12 +63,12 @@ void run_forward(const KernelHeads& heads, const at::Tensor& output,
 // Keys per part. Each part writes its own dq, and add_parts() sums them. The summation order
 // depends only on the shape, so the bits of dq do not depend on the number of threads.
 int64_t keys_of_part(int64_t query_heads, int64_t key_heads, int64_t keys) {
-  constexpr int64_t kUnits = 16;    // target number of units
-  constexpr int64_t kFewest = 256;  // minimum keys per part
+  constexpr int64_t kTargetUnits = 16;
+  constexpr int64_t kMinKeys = 256;  // per part
   // If many query heads share a few key heads, use at most four parts: each allocates another dq.
-  const int64_t most = query_heads < kUnits ? kUnits : 4;
-  const int64_t wanted = std::min(most, divide_up(kUnits, key_heads));
-  const int64_t parts = std::clamp(wanted, int64_t{1}, std::max<int64_t>(keys / kFewest, 1));
+  const int64_t most = query_heads < kTargetUnits ? kTargetUnits : 4;
+  const int64_t wanted = std::min(most, divide_up(kTargetUnits, key_heads));
+  const int64_t parts = std::clamp(wanted, int64_t{1}, std::max<int64_t>(keys / kMinKeys, 1));
   return std::max<int64_t>(divide_up(divide_up(keys, parts), 64) * 64, 1);
 }
 
@@ -178,14 +178,15 @@ FusedGradients empty_gradients(const at::Tensor& q, const at::Tensor& k, const a
     return {dq, dk, dv};
   }
   const auto gradient = [](const at::Tensor& of) {
-    return empty_beside(of, of.sym_sizes(), at::kFloat);
+    return empty_in_layout_of(of, of.sym_sizes(), at::kFloat);
   };
   return {gradient(q), gradient(k), gradient(v)};
 }
 
 }  // namespace
 
-at::Tensor empty_beside(const at::Tensor& like, c10::SymIntArrayRef sizes, at::ScalarType dtype) {
+at::Tensor empty_in_layout_of(const at::Tensor& like, c10::SymIntArrayRef sizes,
+                              at::ScalarType dtype) {
   const auto options = like.options().dtype(dtype);
   if (sizes == like.sym_sizes()) {
     at::Tensor same = at::empty_like(like, options);
@@ -230,7 +231,7 @@ FusedOutput fused_attention_forward(const at::Tensor& q, const at::Tensor& k, co
   const bool plain = q.is_contiguous();
   FusedOutput result;
   result.output = plain ? at::Tensor(at::detail::empty_cpu(sizes, at::kFloat))
-                        : empty_beside(q, c10::fromIntArrayRefSlow(sizes), at::kFloat);
+                        : empty_in_layout_of(q, c10::fromIntArrayRefSlow(sizes), at::kFloat);
   if (keep_stats) {
     sizes.end()[-2] = 2;
     sizes.back() = q.size(-2);

@@ -13,7 +13,7 @@ const char* fused_attention_obstacle(const at::Tensor& q, const at::Tensor& k, c
 
 /// The output, and what the backward pass needs.
 struct FusedOutput {
-  at::Tensor output;  ///< (..., Tq, d_v), in the layout that `empty_beside` gives it
+  at::Tensor output;  ///< (..., Tq, d_v), allocated by `empty_in_layout_of(q, ...)`
   /// The row maxima, then the base-2 logarithms of the row sums.  (..., 2, Tq) float32
   /// Undefined unless `keep_stats`.
   at::Tensor softmax_stats;
@@ -33,6 +33,7 @@ FusedGradients fused_attention_backward(const at::Tensor& d_output, const at::Te
 
 /// An uninitialised tensor with the layout of `like` if it has the same sizes and contiguous rows,
 /// otherwise contiguous.
-at::Tensor empty_beside(const at::Tensor& like, c10::SymIntArrayRef sizes, at::ScalarType dtype);
+at::Tensor empty_in_layout_of(const at::Tensor& like, c10::SymIntArrayRef sizes,
+                              at::ScalarType dtype);
 
 }  // namespace mini::detail

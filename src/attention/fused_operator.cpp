@@ -67,7 +67,7 @@ std::tuple<Tensor, Tensor> forward_meta(const Tensor& q, const Tensor& /*k*/, co
                                         bool /*grouped_queries*/) {
   c10::SymDimVector sizes(q.sym_sizes());
   sizes.back() = v.sym_size(-1);
-  const Tensor output = empty_beside(q, sizes, q.scalar_type());
+  const Tensor output = empty_in_layout_of(q, sizes, q.scalar_type());
   sizes.end()[-2] = 2;
   sizes.back() = q.sym_size(-2);
   return {output, at::empty_symint(sizes, q.options().dtype(at::kFloat))};
@@ -108,7 +108,7 @@ std::tuple<Tensor, Tensor, Tensor> backward_meta(const Tensor& /*d_output*/, con
                                                  std::optional<double> /*scale*/,
                                                  int64_t /*causal*/, bool /*grouped_queries*/) {
   const auto gradient = [](const Tensor& of) {
-    return empty_beside(of, of.sym_sizes(), of.scalar_type());
+    return empty_in_layout_of(of, of.sym_sizes(), of.scalar_type());
   };
   return {gradient(q), gradient(k), gradient(v)};
 }

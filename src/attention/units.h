@@ -34,23 +34,23 @@ template <class Body>
 void for_each_unit(int64_t units, double work_of_all, int64_t scratch_floats, const Body& body) {
   // Below this much work (about 10 us on one core), starting a second thread costs more time than
   // it saves.
-  constexpr double kWorthAThread = 1e6;
+  constexpr double kMinParallelWork = 1e6;
   // Work per fetch; limits contention on the counter.
-  constexpr double kWorthATurn = 2e5;
+  constexpr double kWorkPerFetch = 2e5;
   const int64_t threads = at::get_num_threads();
-  if (units <= 1 || threads == 1 || work_of_all < kWorthAThread || at::in_parallel_region()) {
+  if (units <= 1 || threads == 1 || work_of_all < kMinParallelWork || at::in_parallel_region()) {
     TaskScratch scratch(scratch_floats);
     for (int64_t unit = 0; unit < units; ++unit) body(unit, scratch.data());
     return;
   }
   const double work_of_unit = work_of_all / static_cast<double>(units);
-  const int64_t turn = std::max<int64_t>(1, static_cast<int64_t>(kWorthATurn / work_of_unit));
+  const int64_t chunk = std::max<int64_t>(1, static_cast<int64_t>(kWorkPerFetch / work_of_unit));
   // parallel_for only starts the threads; they fetch units from the counter.
   std::atomic<int64_t> next{0};
   at::parallel_for(0, std::min(threads, units), 1, [&](int64_t, int64_t) {
     TaskScratch scratch(scratch_floats);
-    for (int64_t begin = next.fetch_add(turn); begin < units; begin = next.fetch_add(turn)) {
-      const int64_t end = std::min(begin + turn, units);
+    for (int64_t begin = next.fetch_add(chunk); begin < units; begin = next.fetch_add(chunk)) {
+      const int64_t end = std::min(begin + chunk, units);
       for (int64_t unit = begin; unit < end; ++unit) body(unit, scratch.data());
     }
   });
