@@ -55,7 +55,7 @@ TEST_CASE("what cannot be read or written is named with the reason", "[json_file
              ContainsSubstring("cannot read '" + (folder / "none").string() +
                                "': No such file or directory"));
   CHECK_THAT(runtime_error_of([&] { read_json(folder.path()); }),
-             ContainsSubstring("is no regular file"));
+             ContainsSubstring("is not a regular file"));
   write_file(folder / "nul", std::string("{}\0", 3));
   CHECK_THAT(runtime_error_of([&] { read_json(folder / "nul"); }), ContainsSubstring("NUL byte"));
   CHECK_THAT(runtime_error_of([&] { write_json(folder / "a", "\xff"); }),

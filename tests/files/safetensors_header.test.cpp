@@ -111,10 +111,10 @@ TEST_CASE("every type of the format has its width", "[safetensors_header]") {
     const std::string data(static_cast<std::size_t>(bytes), '\0');
     CHECK(refusal(safetensors_file(header_of(dtype, "[4]", "[0," + end + "]"), data)).empty());
     CHECK_THAT(refusal(safetensors_file(header_of(dtype, "[8]", "[0," + end + "]"), data)),
-               ContainsSubstring("hold " + end));
+               ContainsSubstring("span " + end));
   }
   CHECK_THAT(refusal(safetensors_file(header_of("F4", "[3]", "[0,1]"), "1")),
-             ContainsSubstring("tensor 'a': F4 [3] ends within a byte"));
+             ContainsSubstring("tensor 'a': F4 [3] is not a whole number of bytes"));
 }
 
 TEST_CASE("a wrong geometry is refused and the tensor named", "[safetensors_header]") {
@@ -132,16 +132,19 @@ TEST_CASE("a wrong geometry is refused and the tensor named", "[safetensors_head
       {two("[0,8]", "[12,20]"), std::string(20, '\0'), "4 bytes before tensor 'b' at [12, 20]"},
       {header_of("F32", "[1]", "[4,8]"), eight, "4 bytes before tensor 'a' at [4, 8]"},
       {header_of("F32", "[2]", "[8,0]"), eight, "tensor 'a': data_offsets [8, 0] are reversed"},
-      {header_of("F32", "[4]", "[0,16]"), eight, "tensor 'a': data_offsets [0, 16] leave the data"},
+      {header_of("F32", "[4]", "[0,16]"), eight,
+       "tensor 'a': data_offsets [0, 16] exceed the data"},
       {header_of("F32", "[2]", "[0,8]"), std::string(12, '\0'), "4 bytes after tensor 'a'"},
       {"{}", "1234", "4 bytes after the header"},
-      {header_of("F32", "[3]", "[0,8]"), eight, "tensor 'a': F32 [3] takes 12 bytes"},
+      {header_of("F32", "[3]", "[0,8]"), eight, "tensor 'a': F32 [3] needs 12 bytes"},
       {header_of("F32", "[4294967296,4294967296]", "[0,0]"), "", "tensor 'a': F32 [4294967296,"},
       {header_of("U8", "[9223372036854775807,2]", "[0,0]"), "", "overflows 64 bits"},
       {header_of("U8", "[0,4611686018427387904,4611686018427387904]", "[0,0]"), "",
        "overflows 64 bits"},
-      {header_of("F32", "[268435456]", "[0,1073741824]"), eight, "leave the data of 8 bytes"},
-      {header_of("F32", "[2]", "[0,18446744073709551615]"), eight, "leave the data of 8 bytes"},
+      {header_of("F32", "[268435456]", "[0,1073741824]"), eight,
+       "exceed the data, which has 8 bytes"},
+      {header_of("F32", "[2]", "[0,18446744073709551615]"), eight,
+       "exceed the data, which has 8 bytes"},
       {header_of("F32", "[2]", "[18446744073709551608,0]"), eight, "are reversed"},
       {header_of("U8", "[9223372036854775808]", "[0,8]"), eight, "tensor 'a': shape: expected a"},
       {header_of("U8", "[-1]", "[0,8]"), eight, "expected a list of whole numbers, got -1"},
@@ -186,7 +189,7 @@ TEST_CASE("an empty tensor may stand between others, not within one", "[safetens
   CHECK(refusal(file("[4,4]")).empty());
   CHECK(refusal(file("[8,8]")).empty());
   CHECK_THAT(refusal(file("[2,2]")), ContainsSubstring("tensor 'e' at [2, 2] overlaps tensor 'a'"));
-  CHECK_THAT(refusal(file("[9,9]")), ContainsSubstring("tensor 'e': data_offsets [9, 9] leave"));
+  CHECK_THAT(refusal(file("[9,9]")), ContainsSubstring("tensor 'e': data_offsets [9, 9] exceed"));
 }
 
 TEST_CASE("what the format does not know is refused by its place", "[safetensors_header]") {
@@ -198,11 +201,11 @@ TEST_CASE("what the format does not know is refused by its place", "[safetensors
       {R"({"a":3})", "tensor 'a': expected an object, got 3"},
       {R"({"a":[]})", "tensor 'a': expected an object, got a list"},
       {R"({"a":null})", "tensor 'a': expected an object, got null"},
-      {R"({"a":{}})", "tensor 'a': no dtype"},
-      {R"({"a":{"dtype":"U8","data_offsets":[0,0]}})", "tensor 'a': no shape"},
-      {R"({"a":{"dtype":"U8","shape":[0]}})", "tensor 'a': no data_offsets"},
-      {header_of("F33", "[0]", "[0,0]"), "tensor 'a': dtype: the format has no 'F33'"},
-      {header_of("f32", "[0]", "[0,0]"), "tensor 'a': dtype: the format has no 'f32'"},
+      {R"({"a":{}})", "tensor 'a': dtype is missing"},
+      {R"({"a":{"dtype":"U8","data_offsets":[0,0]}})", "tensor 'a': shape is missing"},
+      {R"({"a":{"dtype":"U8","shape":[0]}})", "tensor 'a': data_offsets is missing"},
+      {header_of("F33", "[0]", "[0,0]"), "tensor 'a': dtype: the format has no type 'F33'"},
+      {header_of("f32", "[0]", "[0,0]"), "tensor 'a': dtype: the format has no type 'f32'"},
       {R"({"a":{"dtype":8,"shape":[0],"data_offsets":[0,0]}})", "dtype: expected a string, got 8"},
       {R"({"a":{"dtype":["U8"]}})", "tensor 'a': dtype: expected a string, got a list"},
       {R"({"a":{)" + good + R"(,"strides":[1]}})", "tensor 'a': unknown field 'strides'"},
@@ -219,7 +222,7 @@ TEST_CASE("what the format does not know is refused by its place", "[safetensors
       {R"({"__metadata__":"k"})", "__metadata__: expected an object, got 'k'"},
       {R"({"__metadata__":null})", "__metadata__: expected an object, got null"},
       {R"({"__metadata__":{)" + good + "}}", "metadata 'shape': expected a string, got a list"},
-      {header_of("U8", "[0]", "[0,0]", "a\\u0000b"), R"(tensor 'a\x00b': the name holds a NUL)"},
+      {header_of("U8", "[0]", "[0,0]", "a\\u0000b"), R"(tensor 'a\x00b': the name contains a NUL)"},
   };
   for (const Case& wrong : cases) {
     INFO(wrong.header);
@@ -248,8 +251,8 @@ TEST_CASE("what is no JSON, or no UTF-8, is refused", "[safetensors_header]") {
       {R"({"a":{"dtype")", "tensor 'a': "},
       {R"({/* */})", "not JSON"},
       {R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],}})", "not JSON"},
-      {std::string("{}\0\0\0\0\0\0", 8), "holds a NUL byte"},
-      {std::string("{\"a\0\":3}", 8), "holds a NUL byte"},
+      {std::string("{}\0\0\0\0\0\0", 8), "contains a NUL byte"},
+      {std::string("{\"a\0\":3}", 8), "contains a NUL byte"},
       {"{\"a\xff\":3}", "UTF-8"},
       {"{\"a\xc3\":3}", "UTF-8"},
       {"{\"a\xed\xa0\x80\":3}", "UTF-8"},
@@ -267,17 +270,18 @@ TEST_CASE("what is no JSON, or no UTF-8, is refused", "[safetensors_header]") {
 }
 
 TEST_CASE("the length of the header is held against the file", "[safetensors_header]") {
-  CHECK_THAT(refusal(""), ContainsSubstring("this one has 0 bytes"));
-  CHECK_THAT(refusal("1234567"), ContainsSubstring("this one has 7 bytes"));
-  CHECK_THAT(refusal("PK\x03\x04 and more"), ContainsSubstring("a ZIP archive, as torch.save"));
+  CHECK_THAT(refusal(""), ContainsSubstring("got 0 bytes"));
+  CHECK_THAT(refusal("1234567"), ContainsSubstring("got 7 bytes"));
+  CHECK_THAT(refusal("PK\x03\x04 and more"),
+             ContainsSubstring("a ZIP archive, the format of torch.save"));
   const auto claim = [](std::uint64_t length) {
     std::string file = safetensors_file("{}");
     for (unsigned i = 0; i < 8; ++i) file[i] = static_cast<char>(length >> (8 * i) & 0xff);
     return refusal(file);
   };
   CHECK_THAT(claim(0), ContainsSubstring("does not begin with '{'"));
-  CHECK_THAT(claim(3), ContainsSubstring("claims 3 bytes, the file has 2"));
-  CHECK_THAT(claim(100'000'000), ContainsSubstring("claims 100000000 bytes"));
+  CHECK_THAT(claim(3), ContainsSubstring("is 3 bytes, but only 2 bytes follow"));
+  CHECK_THAT(claim(100'000'000), ContainsSubstring("is 100000000 bytes"));
   CHECK_THAT(claim(100'000'001), ContainsSubstring("at most 100000000 bytes"));
   for (const std::uint64_t length : {~0ULL, ~0ULL - 7, ~0ULL - 8, 1ULL << 63}) {
     CHECK_THAT(claim(length), ContainsSubstring("at most 100000000 bytes"));
@@ -374,8 +378,8 @@ TEST_CASE("a header that could not be read back is not written", "[safetensors_h
     return std::string();
   };
   CHECK(error_of("a").empty());
-  CHECK_THAT(error_of("__metadata__"), ContainsSubstring("belongs to the metadata"));
-  CHECK_THAT(error_of(std::string("a\0b", 3)), ContainsSubstring("holds a NUL"));
+  CHECK_THAT(error_of("__metadata__"), ContainsSubstring("is reserved for the metadata"));
+  CHECK_THAT(error_of(std::string("a\0b", 3)), ContainsSubstring("contains a NUL"));
   CHECK_THAT(error_of("a\xff"), ContainsSubstring("UTF-8"));
   CHECK_THAT(error_of("a", "\xff"), ContainsSubstring("UTF-8"));
   CHECK_THAT(error_of(std::string(200, '\x80')), ContainsSubstring("UTF-8"));

@@ -330,10 +330,10 @@ TEST_CASE("an alias that cannot be one is an error", "[state_dict]") {
     return std::string();
   };
   CHECK_THAT(error("head.weight", "none"),
-             ContainsSubstring("'head.weight' stands for 'none', which the module does not have"));
+             ContainsSubstring("'head.weight' names 'none', which the module does not have"));
   CHECK_THAT(error("fc.weight", "scale"), ContainsSubstring("'fc.weight' is already a name"));
   CHECK_THAT(error_of_loading(*net, state_dict(*net), {.aliases = {{"head.weight", "none"}}}),
-             ContainsSubstring("load_state_dict: alias 'head.weight' stands for 'none'"));
+             ContainsSubstring("load_state_dict: alias 'head.weight' names 'none'"));
   CHECK_THAT(error_of_loading(*net, state_dict(*net), {.aliases = {{"fc.weight", "scale"}}}),
              ContainsSubstring("load_state_dict: alias 'fc.weight' is already a name"));
 }
