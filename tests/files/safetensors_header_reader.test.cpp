@@ -25,7 +25,7 @@ using mini::test::safetensors_file;
 namespace {
 
 /// Checks what the reader guarantees for every file that it accepts: the tensors tile the data.
-void check_promises(const SafetensorsHeader& header, const std::string& file) {
+void check_guarantees(const SafetensorsHeader& header, const std::string& file) {
   std::uint64_t at = header.data_begin;
   for (const SafetensorsEntry& entry : header.tensors) {
     REQUIRE(header.data_begin + entry.begin == at);
@@ -120,7 +120,7 @@ TEST_CASE("the reader refuses a damaged header or returns tensors that tile the 
     try {
       const SafetensorsHeader header = read_safetensors_header(file);
       REQUIRE(largest_allocation() <= 4 * file.size() + 1024);
-      check_promises(header, file);
+      check_guarantees(header, file);
       ++read;
     } catch (const std::invalid_argument& error) {
       REQUIRE(largest_allocation() <= 4 * file.size() + 1024);
