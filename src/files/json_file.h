@@ -15,8 +15,8 @@ namespace mini::detail {
 
 using Json = nlohmann::ordered_json;
 
-/// Returns the contents of the file at `path`. Throws std::runtime_error, with the path, if the file
-/// cannot be read or is not JSON.
+/// Returns the contents of the file at `path`. Throws std::runtime_error, with the path, if the
+/// file cannot be read or is not JSON.
 Json read_json(const std::filesystem::path& path);
 
 /// Reads the file at `path` and returns `read(json)`. If `read` throws, throws std::runtime_error
@@ -37,9 +37,9 @@ auto read_json(const std::filesystem::path& path, Read read) {
 void write_json(const std::filesystem::path& path, const Json& json);
 
 /// Returns the member `name` of `object` as a T: bool, an integer type, a floating-point type,
-/// std::string, or Json for an object or a list. Throws std::runtime_error if the member is missing,
-/// has another type, or is outside the range of an integer type. The message contains the name, the
-/// expected type and the value.
+/// std::string, or Json for an object or a list. Throws std::runtime_error if the member is
+/// missing, has another type, or is outside the range of an integer type. The message contains the
+/// name, the expected type and the value.
 template <typename T>
 T json_member(const Json& object, const std::string& name) {
   const auto require = [&](bool holds, const std::string& expected, const Json& value) {

@@ -43,7 +43,7 @@ struct SafetensorsHeader {
 /// Throws std::invalid_argument naming the tensor or the field.
 SafetensorsHeader read_safetensors_header(std::string_view file);
 
-/// Sorts the tensors, those with the widest elements first and then by name, and sets their offsets.
+/// Sorts the tensors by descending width of their elements, then by name, and sets their offsets.
 /// The bytes of a file therefore depend only on its contents, and each tensor is aligned for its
 /// elements. Throws std::invalid_argument if the sizes overflow.
 void place_tensors(std::vector<SafetensorsEntry>& tensors);

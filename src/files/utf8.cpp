@@ -14,9 +14,9 @@ constexpr std::size_t kMaxLength = 4;  // of a character, in bytes
 
 bool is_valid(std::string_view text) { return utf8::is_valid(text.begin(), text.end()); }
 
-/// The completions of a cut character are consecutive numbers. If one of them is a valid code point,
-/// the smallest or the largest of them is: surrogates, overlong forms and numbers above U+10FFFF
-/// never fill both ends of such a range and leave valid code points between.
+/// The completions of a cut character are consecutive numbers. If any of them is a valid code
+/// point, the smallest or the largest is too: overlong forms, surrogates and numbers above U+10FFFF
+/// never lie at both ends of such a range with valid code points between.
 bool can_be_completed(std::string_view cut) {
   for (const char filler : {'\x80', '\xbf'}) {
     std::string completed(cut);

@@ -39,7 +39,7 @@ def python_turn(path):
 def our_turn(process, path):
     print(path, file=process.stdin, flush=True)
     seconds, growth, *sums = process.stdout.readline().split()
-    names = [f"layer.{i:02}.weight" for i in range(TENSORS)]  # tensors of one type are sorted by name
+    names = [f"layer.{i:02}.weight" for i in range(TENSORS)]  # sorted by name
     return float(seconds), int(growth), dict(zip(names, map(float, sums), strict=True))
 
 

@@ -25,8 +25,8 @@ inline std::string safetensors_file(std::string_view header, std::string_view da
   return bytes.append(header).append(data);
 }
 
-/// Returns `file` with one to three random faults. A fault flips a bit, replaces or inserts text that
-/// has a meaning in a header, removes, duplicates or cuts off bytes, or replaces a digit.
+/// Returns `file` with one to three random faults. A fault flips a bit, replaces or inserts a token
+/// of a header, removes, duplicates or cuts off bytes, or replaces a digit.
 inline std::string mutate(std::string file, std::mt19937& random) {
   static const std::vector<std::string> kPieces = {"{",
                                                    "}",
@@ -96,7 +96,7 @@ inline std::string mutate(std::string file, std::mt19937& random) {
 /// The message of the std::invalid_argument that the reader throws; "" if it accepts the file.
 inline std::string refusal(const std::string& file) {
   try {
-    read_safetensors_header(file);
+    detail::read_safetensors_header(file);
   } catch (const std::invalid_argument& error) {
     return error.what();
   }
