@@ -72,6 +72,7 @@ missing_packages() {
   has_header catch2/catch_all.hpp || has_header catch2/catch.hpp || echo catch2
   has_header CLI/CLI.hpp || echo libcli11-dev
   has_header nlohmann/json.hpp || echo nlohmann-json3-dev
+  has_header utf8cpp/utf8.h || echo libutfcpp-dev
   if $with_browser; then
     has_chromium || echo chromium
     command -v node >/dev/null || echo nodejs

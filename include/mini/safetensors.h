@@ -1,5 +1,7 @@
-// Tensors in files that Python reads and writes: the safetensors format.
 // SPDX-License-Identifier: MIT
+// Reads and writes safetensors files, the format that Python's `safetensors` package uses.
+//
+// Format  https://huggingface.co/docs/safetensors
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,36 +15,38 @@
 
 namespace mini {
 
-/// What a safetensors file holds.
+/// The contents of a safetensors file.
 struct SafetensorsFile {
   torch::OrderedDict<std::string, at::Tensor> tensors;  // in the order of their data
   std::map<std::string, std::string> metadata;
 };
 
-/// Maps the file at `path` and returns its tensors, on the CPU, without gradients.
+/// Maps the file at `path` into memory and returns its tensors, on the CPU and without gradients.
 ///
-/// Nothing is copied: pages come from the file when they are first read, and the mapping lives as
-/// long as one of the tensors. It is private: writing to a tensor changes that tensor, never the
-/// file. The file may be replaced meanwhile, as `save_safetensors` does; one that is shortened or
-/// written to in place takes the tensors' bytes with it, as with every mapping.
-/// Copied are only tensors whose bytes are not aligned for their elements, and BOOL tensors with
-/// bytes other than 0 and 1, where every byte but 0 becomes true.
+/// The bytes are not copied. The kernel loads each page on first access, and the mapping lives as
+/// long as one of the tensors. The mapping is private: writing to a tensor never changes the file.
+/// Another process may replace the file, as `save_safetensors` does. If a process shortens the file
+/// or writes to it in place, the tensors lose their bytes, as with every mapping.
+/// Two kinds of tensors are copied: those whose data is not aligned for their elements, and BOOL
+/// tensors with bytes other than 0 and 1. In a BOOL tensor every byte except 0 becomes true.
 ///
-/// Every type of the format is read that LibTorch has: all but F6_E2M3 and F6_E3M2. F4 becomes
-/// Float4_e2m1fn_x2, whose last dimension counts pairs.
+/// All types of the format are supported except F6_E2M3 and F6_E3M2, which LibTorch does not have.
+/// F4 becomes Float4_e2m1fn_x2, whose last dimension counts pairs of elements.
 ///
-/// Throws c10::Error, with the path, if the file cannot be read or is not exactly what the format
-/// demands; the message names the tensor or the field. No memory is taken on a claimed size.
+/// Throws c10::Error, with the path, if the file cannot be read or violates the format. The message
+/// names the tensor or the field. The function never allocates memory for a size that the file only
+/// claims.
 MINI_API SafetensorsFile load_safetensors(const std::filesystem::path& path);
 
-/// Writes `tensors` to `path`: on a full disk, an error or a kill the old file stays as it was.
+/// Writes `tensors` and `metadata` to `path`. If the write fails or the process is killed, the old
+/// file stays unchanged.
 ///
-/// Tensors may lie on any device and have any strides; each is packed as it is written, so that at
-/// most one copy exists at a time. Tensors that share memory are written once for each name. The
-/// same tensors and metadata give the same bytes, in whatever order they come.
+/// Tensors of any device and any strides are accepted. Each tensor is packed when it is written, so
+/// at most one tensor is copied at a time. Tensors that share memory are written once per name. The
+/// bytes of the file do not depend on the order of the tensors.
 ///
-/// Throws c10::Error if the file cannot be written, or for a tensor that is undefined, has no
-/// memory (meta), is not dense or is of a type that the format has no name for.
+/// Throws c10::Error if the file cannot be written. Also throws c10::Error for a tensor that is
+/// undefined, has no memory (meta), is not dense, or has a type that is not in the format.
 MINI_API void save_safetensors(const std::filesystem::path& path,
                                const torch::OrderedDict<std::string, at::Tensor>& tensors,
                                const std::map<std::string, std::string>& metadata = {});

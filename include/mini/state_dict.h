@@ -1,5 +1,6 @@
-// The tensors of any torch::nn::Module by name, as Python's state_dict and load_state_dict.
 // SPDX-License-Identifier: MIT
+// Reads and sets the tensors of a torch::nn::Module by name, as Python's state_dict() and
+// load_state_dict() do.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,50 +18,52 @@ class Module;
 
 namespace mini {
 
-/// The parameters and buffers of `module` and of all modules in it, by their dotted names.
+/// Returns the parameters and buffers of `module` and of its submodules, by their dotted names.
 ///
-/// The tensors are detached and share the module's memory: clone() what has to outlast a change.
-/// Each of `aliases` (further name -> a name of the module) is added as the same tensor, for
-/// readers that expect a tied weight under two names.
+/// The tensors are detached and share the module's memory. Clone a tensor that must not change with
+/// the module. Each entry of `aliases` (alias -> name in the module) adds the same tensor under a
+/// further name, for readers that expect a tied weight under two names.
 ///
-/// Throws c10::Error for an alias of a name that the module does not have, or already has itself.
+/// Throws c10::Error if the module does not have the name, or already has the alias as a name.
 MINI_API torch::OrderedDict<std::string, at::Tensor> state_dict(
     const torch::nn::Module& module, const std::map<std::string, std::string>& aliases = {});
 
+/// Options for `load_state_dict`.
 struct LoadStateDictOptions {
-  /// Missing and unexpected names are errors.
+  /// If true, missing and unexpected names are errors.
   bool strict = true;
-  /// Copies tensors of another dtype, converted; otherwise another dtype is an error.
+  /// If true, tensors of another dtype are converted. If false, another dtype is an error.
   bool convert_dtype = false;
-  /// Further names that the module's tensors may have: further name -> a name of the module.
+  /// Further names for tensors of the module: alias -> name in the module.
   std::map<std::string, std::string> aliases = {};
-  /// Removed from the front of a name, again and again, as long as the module does not know it.
+  /// Prefixes that wrappers add to names. They are removed from the front of a name, repeatedly,
+  /// until the module has the name.
   std::vector<std::string> prefixes = {"module.", "_orig_mod."};
-  /// Names that end in one of these are passed over, such as the mask buffers of another
+  /// Tensors whose names end in one of these are ignored, for example the mask buffers of another
   /// implementation: {".attn.bias"}.
   std::vector<std::string> ignored_endings = {};
 };
 
-/// The names that did not meet; empty where `strict`.
+/// The names without a counterpart. Both lists are empty if `strict`.
 struct LoadStateDictResult {
-  std::vector<std::string> missing;     // of the module
-  std::vector<std::string> unexpected;  // of the given tensors
+  std::vector<std::string> missing;     // names of the module that were not given
+  std::vector<std::string> unexpected;  // given names that the module does not have
 };
 
-/// Copies `tensors` into the parameters and buffers of `module` that have their names.
+/// Copies `tensors` into the parameters and buffers of `module` that have the same names.
 ///
-/// The module's tensors stay the same objects with the same dtype and device: optimizers keep
-/// holding them, tied weights stay tied. A tensor that stands in the module under two names, or
-/// has an alias, may be given under one of them or under several; then the values must be equal.
-/// Gradients do not flow.
+/// The module's tensors remain the same objects, with the same dtype and device. Optimizers
+/// therefore keep their references, and tied weights stay tied. If the module has a tensor under
+/// two names or under an alias, the tensor may be given under one or several of these names; given
+/// several times, the values must be equal. Gradients do not flow.
 ///
-/// Two modules share a weight if both registered it, `register_parameter("weight", other->weight)`.
-/// A mere `head->weight = other->weight` leaves the tensor registered that was there before, and
-/// that is the one which is saved.
+/// Two modules share a weight only if both registered it, as in
+/// `register_parameter("weight", other->weight)`. The assignment `head->weight = other->weight`
+/// does not register the tensor: `state_dict` and `load_state_dict` still use the old one.
 ///
-/// Throws c10::Error for an alias as `state_dict` does. Throws one c10::Error that lists everything
-/// missing, unexpected, undefined, of a wrong shape or of a wrong dtype, and every tied tensor
-/// given with two values. The module is unchanged then.
+/// Throws c10::Error for an alias as `state_dict` does. Throws one c10::Error that lists all
+/// problems: names that are missing or unexpected, tensors that are undefined or have a wrong shape
+/// or dtype, and tied tensors given with two values. After an error the module is unchanged.
 MINI_API LoadStateDictResult load_state_dict(
     torch::nn::Module& module, const torch::OrderedDict<std::string, at::Tensor>& tensors,
     const LoadStateDictOptions& options = {});

@@ -12,15 +12,12 @@
 #include <string>
 #include <system_error>
 
+#include "files/system_error.h"
+
 namespace mini::detail {
 namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void throw_error(const fs::path& path, int error) {
-  throw std::system_error(error, std::generic_category(),
-                          std::string("cannot write '") + path.c_str() + "'");
-}
 
 /// The descriptor that `path` names, if it is an entry of this process's /proc/self/fd.
 std::optional<int> named_descriptor(const fs::path& path) {
@@ -34,8 +31,8 @@ std::optional<int> named_descriptor(const fs::path& path) {
   return descriptor;
 }
 
-/// Follows symbolic links as open() would, but stops at a descriptor's name. The result may name
-/// a file that does not exist yet, or, after as many links as the kernel follows, still a link.
+/// Follows symbolic links as open() does, but stops at the name of a descriptor. The result may
+/// name a file that does not exist yet. After 40 links, the kernel's limit, it is still a link.
 fs::path follow_links(fs::path path) {
   for (int links = 0; links < 40; ++links) {
     if (!fs::is_symlink(fs::symlink_status(path)) || named_descriptor(path)) break;
@@ -44,8 +41,8 @@ fs::path follow_links(fs::path path) {
   return path;
 }
 
-/// A hidden name no other writer has, in the folder of `target`, so that rename() can be atomic.
-fs::path temporary_beside(const fs::path& target) {
+/// A hidden, random name in the folder of `target`. rename() is atomic only within a file system.
+fs::path temporary_name(const fs::path& target) {
   constexpr std::size_t kMaxStem = 200;  // of the 255 bytes that file systems allow
   std::random_device random;
   std::string name = "." + target.filename().string().substr(0, kMaxStem) + ".";
@@ -55,11 +52,10 @@ fs::path temporary_beside(const fs::path& target) {
 
 }  // namespace
 
-int detail::sync_folder(const fs::path& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return errno == EACCES ? 0 : errno;
-  const int error = ::fsync(descriptor) == 0 ? 0 : errno;
-  ::close(descriptor);
+int sync_folder(const fs::path& folder) {
+  const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!descriptor.is_open()) return errno == EACCES ? 0 : errno;
+  const int error = ::fsync(descriptor.number()) == 0 ? 0 : errno;
   return error == EINVAL || error == ENOTSUP ? 0 : error;
 }
 
@@ -69,8 +65,8 @@ AtomicFile::AtomicFile(const fs::path& path) : path_(path) {
   target_ = follow_links(fs::absolute(path));
 
   if (const std::optional<int> named = named_descriptor(target_)) {
-    descriptor_ = ::fcntl(*named, F_DUPFD_CLOEXEC, 0);
-    if (descriptor_ < 0) fail(errno);
+    descriptor_ = Descriptor(::fcntl(*named, F_DUPFD_CLOEXEC, 0));
+    if (!descriptor_.is_open()) fail(errno);
     return;
   }
 
@@ -78,24 +74,26 @@ AtomicFile::AtomicFile(const fs::path& path) : path_(path) {
   const bool exists = ::stat(target_.c_str(), &old) == 0;
   if (!exists && errno != ENOENT) fail(errno);
   if (exists && !S_ISREG(old.st_mode)) {
-    descriptor_ = ::open(target_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
-    if (descriptor_ < 0) fail(errno);
+    descriptor_ = Descriptor(::open(target_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+    if (!descriptor_.is_open()) fail(errno);
     return;
   }
 
   if (exists && ::faccessat(AT_FDCWD, target_.c_str(), W_OK, AT_EACCESS) != 0) fail(errno);
   const mode_t mode = exists ? old.st_mode & 0777 : 0666;
-  temporary_ = temporary_beside(target_);
-  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-  if (descriptor_ < 0) fail(errno);
-  if (exists && ::fchmod(descriptor_, mode) != 0) fail(errno);  // open() subtracted the umask
+  temporary_ = temporary_name(target_);
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  descriptor_ = Descriptor(::open(temporary_.c_str(), kFlags, mode));
+  if (!descriptor_.is_open()) fail(errno);
+  // open() subtracted the umask.
+  if (exists && ::fchmod(descriptor_.number(), mode) != 0) fail(errno);
 }
 
 AtomicFile::~AtomicFile() { discard(); }
 
 void AtomicFile::write(std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+    const ssize_t written = ::write(descriptor_.number(), bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail(errno);
     bytes.remove_prefix(static_cast<std::size_t>(written));
@@ -103,29 +101,26 @@ void AtomicFile::write(std::string_view bytes) {
 }
 
 void AtomicFile::commit() {
-  // A pipe or a terminal has no disk to reach, and says EINVAL.
-  if (!written_directly() && ::fsync(descriptor_) != 0) fail(errno);
-  const int descriptor = descriptor_;
-  descriptor_ = -1;
-  if (::close(descriptor) != 0 && errno != EINTR) fail(errno);
+  // fsync() of a pipe or a terminal fails with EINVAL.
+  if (!written_directly() && ::fsync(descriptor_.number()) != 0) fail(errno);
+  if (const int error = descriptor_.close(); error != 0) fail(error);
   if (written_directly()) return;
 
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
   temporary_.clear();
-  // The only error after which the new file stands in its place.
-  if (const int error = detail::sync_folder(target_.parent_path()); error != 0) fail(error);
+  // After this error, unlike the others, the new file is at its path.
+  if (const int error = sync_folder(target_.parent_path()); error != 0) fail(error);
 }
 
 void AtomicFile::discard() noexcept {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = Descriptor();
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
-  descriptor_ = -1;
   temporary_.clear();
 }
 
 void AtomicFile::fail(int error) {
   discard();
-  throw_error(path_, error);
+  throw_system_error("cannot write", path_, error);
 }
 
 }  // namespace mini::detail

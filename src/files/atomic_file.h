@@ -1,33 +1,37 @@
-// Writing a file so that its place never holds half of one.
 // SPDX-License-Identifier: MIT
+// Replaces a file atomically: its path holds the old file or the whole new one, never a part.
 #pragma once
 
 #include <filesystem>
 #include <string_view>
 
+#include "files/descriptor.h"
+
 namespace mini::detail {
 
-/// A file that appears at its path whole, on `commit()`, or not at all.
+/// A file that appears at its path on `commit()`, complete, or not at all.
 ///
 ///     AtomicFile file("model.safetensors");
 ///     file.write(header);
 ///     file.write(data);
 ///     file.commit();
 ///
-/// Until then the bytes stand in a hidden temporary file beside the target (`.NAME.HEX.tmp`), and
-/// whatever the path held before is untouched: by an error, by an exception between the writes, by
-/// a killed process (which leaves the temporary behind).
+/// `write()` writes to a hidden temporary file in the same folder (`.NAME.HEX.tmp`). If an error or
+/// an exception ends the writing before `commit()`, the temporary file is removed and the old file
+/// stays unchanged. If the process is killed, the old file stays unchanged and the temporary file
+/// remains.
 ///
-/// - An existing file keeps its mode, and must be writable itself, not only its folder.
-/// - A symbolic link stays one: the file it leads to is replaced.
-/// - What is no regular file (a device, a pipe) is written directly, and a descriptor's name
-///   (`/dev/stdout`, `/dev/fd/3`) means that descriptor.
+/// - The new file gets the mode of the old one. The old file itself must be writable, not only its
+///   folder.
+/// - If the path is a symbolic link, the link stays and the file that it leads to is replaced.
+/// - A device or a pipe is written directly. The name of a descriptor (`/dev/stdout`, `/dev/fd/3`)
+///   means that descriptor, which is written directly too.
 ///
 /// Throws std::system_error with the path and the reason. Writes are not buffered.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& path);
-  /// Without `commit()`: removes the temporary file.
+  /// Removes the temporary file, unless `commit()` has renamed it.
   ~AtomicFile();
 
   AtomicFile(const AtomicFile&) = delete;
@@ -35,7 +39,8 @@ class AtomicFile {
 
   void write(std::string_view bytes);
 
-  /// Flushes the bytes to the disk and puts the file in its place; afterwards the object is spent.
+  /// Flushes the bytes to the disk and moves the file to its path. Call it once, after the last
+  /// `write()`.
   void commit();
 
  private:
@@ -45,17 +50,13 @@ class AtomicFile {
 
   std::filesystem::path path_;       // as the caller wrote it, for messages
   std::filesystem::path target_;     // absolute, links followed
-  std::filesystem::path temporary_;  // beside target_; empty if the target is written directly
-  int descriptor_ = -1;
+  std::filesystem::path temporary_;  // in the folder of target_; empty if written directly
+  Descriptor descriptor_;
 };
 
-namespace detail {
-
-/// Makes renames in `folder` survive a power cut. Returns errno, or 0. Folders that cannot be
-/// opened for reading and file systems without the operation give no better guarantee, which is no
-/// error.
+/// Flushes the entries of `folder` to the disk, so that renames in it survive a power cut. Returns
+/// errno, or 0. Also returns 0 if the folder cannot be opened for reading or if the file system
+/// cannot flush folders: there is no better guarantee then.
 int sync_folder(const std::filesystem::path& folder);
-
-}  // namespace detail
 
 }  // namespace mini::detail

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "files/atomic_file.h"
+#include "files/system_error.h"
 
 namespace mini::detail {
 namespace {
@@ -18,10 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const fs::path& path, int error) {
-  throw std::system_error(error, std::generic_category(), "cannot write '" + path.string() + "'");
+  throw_system_error("cannot write", path, error);
 }
 
-/// Absolute, with links followed, without the slash that may end a folder's name.
+/// An absolute path with links followed and without a slash at its end.
 fs::path resolve(const fs::path& path) {
   std::error_code error;
   fs::path target = fs::weakly_canonical(fs::absolute(path, error), error);
@@ -31,7 +32,7 @@ fs::path resolve(const fs::path& path) {
   return target;
 }
 
-fs::path beside(const fs::path& target, const char* ending) {
+fs::path hidden_sibling(const fs::path& target, const char* ending) {
   return target.parent_path() / ("." + target.filename().string() + ending);
 }
 
@@ -45,7 +46,7 @@ void rename_folder(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail(to, errno);
 }
 
-/// False where the file system or the kernel has no such operation.
+/// Returns false if the file system or the kernel cannot exchange folders.
 bool exchange_folders(const fs::path& a, const fs::path& b) {
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) fail(b, errno);
@@ -53,10 +54,10 @@ bool exchange_folders(const fs::path& a, const fs::path& b) {
 }
 
 void sync(const fs::path& folder) {
-  if (const int error = detail::sync_folder(folder); error != 0) fail(folder, error);
+  if (const int error = sync_folder(folder); error != 0) fail(folder, error);
 }
 
-/// Lest the wrong path costs somebody a folder of other files.
+/// A caller may pass the path of an unrelated folder by mistake; its files must not be deleted.
 void check_nothing_is_lost(const fs::path& old_folder, const fs::path& new_folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(old_folder)) {
     if (!entry.is_regular_file() || !fs::exists(new_folder / entry.path().filename())) {
@@ -69,7 +70,9 @@ void check_nothing_is_lost(const fs::path& old_folder, const fs::path& new_folde
 }  // namespace
 
 AtomicFolder::AtomicFolder(const fs::path& path)
-    : target_(resolve(path)), new_(beside(target_, ".new")), old_(beside(target_, ".old")) {
+    : target_(resolve(path)),
+      new_(hidden_sibling(target_, ".new")),
+      old_(hidden_sibling(target_, ".old")) {
   if (find(target_) == old_) rename_folder(old_, target_);
   if (fs::exists(target_) && !fs::is_directory(target_)) fail(target_, ENOTDIR);
   remove_folder(new_);
@@ -93,14 +96,14 @@ void AtomicFolder::commit() {
       rename_folder(new_, target_);
     }
   }
-  sync(target_.parent_path());  // before the old folder goes: a power cut leaves one of the two
+  sync(target_.parent_path());  // first, so that a power cut leaves one of the two folders
   remove_folder(new_);
   remove_folder(old_);
   new_.clear();
 }
 
 fs::path AtomicFolder::find(const fs::path& path) {
-  const fs::path target = resolve(path), old = beside(target, ".old");
+  const fs::path target = resolve(path), old = hidden_sibling(target, ".old");
   return !fs::exists(target) && fs::exists(old) ? old : target;
 }
 

@@ -1,51 +1,53 @@
-// Replacing a folder of files so that its place never holds half of one.
 // SPDX-License-Identifier: MIT
+// Replaces a folder of files atomically: its path holds the old folder or the whole new one.
 #pragma once
 
 #include <filesystem>
 
 namespace mini::detail {
 
-/// A folder that appears at its path whole, on `commit()`, or not at all.
+/// A folder that appears at its path on `commit()`, complete, or not at all.
 ///
 ///     AtomicFolder folder("run/last");
-///     save(folder.path() / "model");      // each file flushed, as AtomicFile does
+///     save(folder.path() / "model");      // flush each file, as AtomicFile does
 ///     folder.commit();
 ///
-/// Until then its files stand beside the target, in `.NAME.new`, and whatever the path held before
-/// is untouched: by an error, by an exception, by a killed process.
+/// The caller writes the files to `path()`, a folder `.NAME.new` in the same parent folder. Until
+/// `commit()` the old folder stays unchanged, also after an error, an exception or a kill.
 ///
-/// - `commit()` exchanges the new folder and the old one in one step. Where the file system cannot,
-///   it renames the old one to `.NAME.old`, then the new one to its place; after a kill between the
-///   two `find()` gives the old one, and the next writer puts it back.
-/// - What a killed writer has left is never found, and removed by the next one. There may be only
-///   one writer of a path at a time.
-/// - An old folder is only replaced if it holds nothing but files that the new one has too.
+/// - `commit()` exchanges the new folder and the old one in one step. If the file system cannot
+///   exchange folders, `commit()` renames the old folder to `.NAME.old` and then the new folder to
+///   its path. After a kill between these two renames, `find()` returns `.NAME.old`, and the next
+///   AtomicFolder of this path renames it back.
+/// - Leftovers of a killed process are never found; the next AtomicFolder of this path removes
+///   them. A path may have only one writer at a time.
+/// - `commit()` replaces an old folder only if each of its entries is a file that the new folder
+///   has too.
 ///
 /// Throws std::runtime_error with the path and the reason.
 class AtomicFolder {
  public:
   explicit AtomicFolder(const std::filesystem::path& path);
-  /// Without `commit()`: removes the new folder.
+  /// Removes the new folder, unless `commit()` has moved it.
   ~AtomicFolder();
 
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 
-  /// Where to write the files.
+  /// The folder to write the files to.
   const std::filesystem::path& path() const { return new_; }
 
-  /// Puts the folder in its place; afterwards the object is spent.
+  /// Moves the folder to its path. Call it once.
   void commit();
 
-  /// Where the folder that was last put at `path` stands: there, or, after an interrupted
-  /// `commit()`, beside it. It may not exist.
+  /// The folder that was committed last to `path`. That is `path`, with links followed, or
+  /// `.NAME.old` after an interrupted `commit()`. The folder may not exist.
   static std::filesystem::path find(const std::filesystem::path& path);
 
  private:
   std::filesystem::path target_;  // absolute, links followed
-  std::filesystem::path new_;     // beside it
-  std::filesystem::path old_;
+  std::filesystem::path new_;     // .NAME.new; empty after commit()
+  std::filesystem::path old_;     // .NAME.old
 };
 
 }  // namespace mini::detail

@@ -7,7 +7,7 @@
 namespace mini::detail {
 namespace {
 
-/// What is wrong, without nlohmann's "[json.exception.parse_error.101] " before it.
+/// The message of `error` without its start "[json.exception.parse_error.101] ".
 std::string reason(const Json::exception& error) {
   const std::string message = error.what();
   return message.substr(message.find(']') + 2);
@@ -18,9 +18,9 @@ std::string reason(const Json::exception& error) {
 Json read_json(const std::filesystem::path& path) {
   const MappedFile file(path);
   const std::string name = "'" + path.string() + "'";
-  // The parser would take it for the end, and leave what follows unread.
+  // The parser treats a NUL as the end of its input and would ignore the rest.
   if (file.bytes().find('\0') != std::string_view::npos) {
-    throw std::runtime_error(name + " is not JSON: it holds a NUL byte");
+    throw std::runtime_error(name + " is not JSON: it contains a NUL byte");
   }
   try {
     return Json::parse(file.bytes());
@@ -33,7 +33,7 @@ void write_json(const std::filesystem::path& path, const Json& json) {
   std::string text;
   try {
     text = json.dump(1);
-  } catch (const Json::exception& error) {  // a string that is no UTF-8
+  } catch (const Json::exception& error) {  // a string is not UTF-8
     throw std::runtime_error("cannot write '" + path.string() + "': " + reason(error));
   }
   AtomicFile file(path);

@@ -1,5 +1,6 @@
-// JSON files: read with errors that people can act on, written whole or not at all.
 // SPDX-License-Identifier: MIT
+// Reads JSON files, with error messages that name the path and the member, and replaces them
+// atomically.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,12 @@ namespace mini::detail {
 
 using Json = nlohmann::ordered_json;
 
-/// Throws std::runtime_error, with the path, if the file cannot be read or is not JSON.
+/// Returns the contents of the file at `path`. Throws std::runtime_error, with the path, if the
+/// file cannot be read or is not JSON.
 Json read_json(const std::filesystem::path& path);
 
-/// The same, and returns what `read` makes of it. An exception of `read` becomes a
-/// std::runtime_error that begins with the path.
+/// Reads the file at `path` and returns `read(json)`. If `read` throws, throws std::runtime_error
+/// whose message is the path followed by the message of that exception.
 template <typename Read>
 auto read_json(const std::filesystem::path& path, Read read) {
   const Json json = read_json(path);
@@ -29,13 +31,15 @@ auto read_json(const std::filesystem::path& path, Read read) {
   }
 }
 
-/// No newline ends the file, so that no shorter piece of an object is JSON.
-/// Throws std::runtime_error, with the path, if it cannot be written.
+/// Writes `json` to the file at `path`, which is replaced atomically. The file ends without a
+/// newline, so an object that is cut off anywhere is not valid JSON.
+/// Throws std::runtime_error, with the path, if the file cannot be written.
 void write_json(const std::filesystem::path& path, const Json& json);
 
-/// The member `name` of `object`, which must be there and a T: bool, an integer in T's range, a
-/// number, a string, or Json for an object or a list. Throws std::runtime_error that names it, what
-/// was expected and what came.
+/// Returns the member `name` of `object` as a T: bool, an integer type, a floating-point type,
+/// std::string, or Json for an object or a list. Throws std::runtime_error if the member is
+/// missing, has another type, or is outside the range of an integer type. The message contains the
+/// name, the expected type and the value.
 template <typename T>
 T json_member(const Json& object, const std::string& name) {
   const auto require = [&](bool holds, const std::string& expected, const Json& value) {

@@ -1,5 +1,5 @@
-// The bytes of a file, from the disk as they are read.
 // SPDX-License-Identifier: MIT
+// Reads a file through a memory mapping: the kernel loads each page on first access.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace mini::detail {
 
-/// A private mapping of a regular file: it takes no memory of its own, and writing to it changes
-/// the bytes in memory only.
+/// A private mapping of a regular file. The bytes are not copied. Writes through `data()` change
+/// the bytes in memory, never the file.
 ///
 /// Throws std::runtime_error with the path and the reason if the file cannot be mapped.
 class MappedFile {

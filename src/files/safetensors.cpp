@@ -8,17 +8,17 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "files/atomic_file.h"
 #include "files/mapped_file.h"
 #include "files/safetensors_header.h"
+#include "files/with_prefix.h"
 
 namespace mini {
 namespace {
@@ -66,7 +66,7 @@ std::optional<std::string_view> dtype_of(at::ScalarType type) {
   return std::nullopt;
 }
 
-/// One tensor of the file, a view of the mapping wherever that can be.
+/// Returns one tensor of the file: a view of the mapping if possible, else a copy.
 at::Tensor tensor_of(const SafetensorsEntry& entry, std::uint64_t data_begin,
                      const std::shared_ptr<detail::MappedFile>& file) {
   const std::optional<at::ScalarType> type = type_of(entry.dtype);
@@ -74,7 +74,7 @@ at::Tensor tensor_of(const SafetensorsEntry& entry, std::uint64_t data_begin,
   std::vector<std::int64_t> sizes = entry.shape;
   if (type == at::kFloat4_e2m1fn_x2) {
     TORCH_CHECK(sizes.back() % 2 == 0, "tensor '", entry.name, "': the last dimension of F4 ",
-                at::IntArrayRef(sizes), " must be even, as LibTorch packs pairs along it");
+                at::IntArrayRef(sizes), " must be even, because LibTorch packs pairs along it");
     sizes.back() /= 2;
   }
 
@@ -90,22 +90,20 @@ at::Tensor tensor_of(const SafetensorsEntry& entry, std::uint64_t data_begin,
     std::memcpy(copy.data_ptr(), data, bytes);
     return copy;
   }
-  return at::from_blob(
-      data, sizes, [file](void*) {}, *type);  // the deleter keeps the mapping
+  const auto keep_mapping = [file](void*) {};  // the deleter owns a reference to the mapping
+  return at::from_blob(data, sizes, keep_mapping, *type);
 }
 
 SafetensorsEntry entry_of(const std::string& name, const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.defined(), "save_safetensors: tensor '", name, "' is undefined");
-  TORCH_CHECK(!tensor.is_meta(), "save_safetensors: tensor '", name, "' has no memory (meta)");
-  TORCH_CHECK(tensor.layout() == at::kStrided && !tensor.is_nested(), "save_safetensors: tensor '",
-              name, "' must be dense, got ", tensor.layout());
+  TORCH_CHECK(tensor.defined(), "tensor '", name, "' is undefined");
+  TORCH_CHECK(!tensor.is_meta(), "tensor '", name, "' has no memory (meta)");
+  TORCH_CHECK(tensor.layout() == at::kStrided && !tensor.is_nested(), "tensor '", name,
+              "' must be dense, got ", tensor.layout());
   const std::optional<std::string_view> dtype = dtype_of(tensor.scalar_type());
-  TORCH_CHECK(dtype, "save_safetensors: tensor '", name, "': the format has no name for ",
-              tensor.scalar_type());
+  TORCH_CHECK(dtype, "tensor '", name, "': the format has no name for ", tensor.scalar_type());
   std::vector<std::int64_t> shape = tensor.sizes().vec();
   if (tensor.scalar_type() == at::kFloat4_e2m1fn_x2) {
-    TORCH_CHECK(!shape.empty(), "save_safetensors: tensor '", name,
-                "': a pair of F4 needs a dimension");
+    TORCH_CHECK(!shape.empty(), "tensor '", name, "': a pair of F4 needs a dimension");
     shape.back() *= 2;
   }
   return {.name = name, .dtype = *dtype, .shape = std::move(shape), .begin = 0, .end = 0};
@@ -114,31 +112,27 @@ SafetensorsEntry entry_of(const std::string& name, const at::Tensor& tensor) {
 }  // namespace
 
 SafetensorsFile load_safetensors(const fs::path& path) {
-  SafetensorsFile result;
-  try {
-    const auto file = std::make_shared<detail::MappedFile>(path);
-    SafetensorsHeader header = detail::read_safetensors_header(file->bytes());
-    result.metadata = std::move(header.metadata);
-    for (const SafetensorsEntry& entry : header.tensors) {
-      result.tensors.insert(entry.name, tensor_of(entry, header.data_begin, file));
-    }
-  } catch (const c10::Error& error) {
-    TORCH_CHECK(false, "load_safetensors: ", path.string(), ": ", error.what_without_backtrace());
-  } catch (const std::invalid_argument& error) {
-    TORCH_CHECK(false, "load_safetensors: ", path.string(), ": ", error.what());
-  } catch (const std::runtime_error& error) {
-    TORCH_CHECK(false, "load_safetensors: ", error.what());
-  }
-  return result;
+  return detail::with_prefix<std::exception>("load_safetensors: ", [&] {
+    const auto file = std::make_shared<detail::MappedFile>(path);  // its errors name the path
+    return detail::with_prefix<std::exception>(path.string() + ": ", [&] {
+      SafetensorsFile result;
+      SafetensorsHeader header = detail::read_safetensors_header(file->bytes());
+      result.metadata = std::move(header.metadata);
+      for (const SafetensorsEntry& entry : header.tensors) {
+        result.tensors.insert(entry.name, tensor_of(entry, header.data_begin, file));
+      }
+      return result;
+    });
+  });
 }
 
 void save_safetensors(const fs::path& path,
                       const torch::OrderedDict<std::string, at::Tensor>& tensors,
                       const std::map<std::string, std::string>& metadata) {
-  SafetensorsHeader header;
-  header.metadata = metadata;
-  for (const auto& item : tensors) header.tensors.push_back(entry_of(item.key(), item.value()));
-  try {
+  detail::with_prefix<std::exception>("save_safetensors: ", [&] {
+    SafetensorsHeader header;
+    header.metadata = metadata;
+    for (const auto& item : tensors) header.tensors.push_back(entry_of(item.key(), item.value()));
     detail::place_tensors(header.tensors);
     const std::string head = detail::write_safetensors_header(header);
     detail::AtomicFile file(path);
@@ -149,11 +143,7 @@ void save_safetensors(const fs::path& path,
       file.write({static_cast<const char*>(packed.const_data_ptr()), packed.nbytes()});
     }
     file.commit();
-  } catch (const std::system_error& error) {
-    TORCH_CHECK(false, "save_safetensors: ", error.what());
-  } catch (const std::invalid_argument& error) {
-    TORCH_CHECK(false, "save_safetensors: ", error.what());
-  }
+  });
 }
 
 }  // namespace mini

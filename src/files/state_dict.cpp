@@ -15,15 +15,14 @@ namespace {
 
 using TensorDict = torch::OrderedDict<std::string, at::Tensor>;
 
-/// One tensor of the module, however many names it has there, and what was given for it.
+/// One tensor of the module, which may have several names, and the tensors given for it.
 struct Target {
-  std::string name;  // its first
+  std::string name;  // the first of its names
   at::Tensor tensor;
   std::vector<const TensorDict::Item*> given = {};
 };
 
-/// Parameters and buffers as the module holds them, not detached. LibTorch passes over undefined
-/// ones.
+/// The parameters and buffers of `module`, not detached. LibTorch omits undefined tensors.
 TensorDict registered_tensors(const torch::nn::Module& module) {
   TensorDict tensors = module.named_parameters();
   tensors.update(module.named_buffers());
@@ -33,14 +32,14 @@ TensorDict registered_tensors(const torch::nn::Module& module) {
 void check_aliases(const char* caller, const std::map<std::string, std::string>& aliases,
                    const TensorDict& tensors) {
   for (const auto& [alias, name] : aliases) {
-    TORCH_CHECK(tensors.contains(name), caller, ": alias '", alias, "' stands for '", name,
+    TORCH_CHECK(tensors.contains(name), caller, ": alias '", alias, "' names '", name,
                 "', which the module does not have");
     TORCH_CHECK(!tensors.contains(alias), caller, ": alias '", alias,
                 "' is already a name of the module");
   }
 }
 
-/// The module's tensors, and which of them a name of the caller's stands for.
+/// The tensors of a module, and a lookup by the names that a caller may use for them.
 class Targets {
  public:
   Targets(const torch::nn::Module& module, const LoadStateDictOptions& options)
@@ -57,7 +56,7 @@ class Targets {
     for (const auto& [alias, name] : options.aliases) index_.emplace(alias, index_.at(name));
   }
 
-  /// Null if the module has no such tensor.
+  /// Returns null if the module has no tensor of that name, even without prefixes.
   Target* find(std::string_view name) {
     while (true) {
       const auto found = index_.find(std::string(name));
@@ -83,10 +82,10 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const auto bytes = [](const at::Tensor& tensor) {
     return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().view(-1).view(at::kByte);
   };
-  return at::equal(bytes(a), bytes(b));  // as bytes, so that NaN equals itself
+  return at::equal(bytes(a), bytes(b));  // compared as bytes, a NaN equals itself
 }
 
-/// What forbids copying `source` into `target`; "" if nothing does.
+/// The reason why `source` cannot be copied into `target`; "" if it can.
 std::string mismatch(const at::Tensor& target, const at::Tensor& source, bool convert_dtype) {
   if (!source.defined()) return "undefined";
   if (source.is_meta() || target.is_meta()) return "without memory (meta)";
@@ -113,7 +112,8 @@ TensorDict state_dict(const torch::nn::Module& module,
   }
   check_aliases("state_dict", aliases, tensors);
   for (const auto& [alias, name] : aliases) {
-    tensors.insert(alias, at::Tensor(tensors[name]));  // a copy: inserting moves the others
+    tensors.insert(alias,
+                   at::Tensor(tensors[name]));  // a copy, because insert() may move the others
   }
   return tensors;
 }
@@ -139,7 +139,7 @@ LoadStateDictResult load_state_dict(torch::nn::Module& module, const TensorDict&
     }
   }
 
-  // First everything is checked and converted, so that no error can come between two copies.
+  // All tensors are checked and converted before the first copy, so an error changes nothing.
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
   for (const Target& target : targets.all()) {
     if (target.given.empty()) {

@@ -1,53 +1,49 @@
 // SPDX-License-Identifier: MIT
 #include "files/utf8.h"
 
+#include <utf8.h>
+
 #include <algorithm>
+#include <cstdint>
+#include <cstdio>
 
 namespace mini::detail {
 namespace {
 
-using Byte = unsigned char;
+constexpr std::size_t kMaxLength = 4;  // of a character, in bytes
 
-/// 0 for a byte that begins no sequence of several.
-std::size_t sequence_length(Byte lead) {
-  if (lead >= 0xc2 && lead <= 0xdf) return 2;
-  if (lead >= 0xe0 && lead <= 0xef) return 3;
-  if (lead >= 0xf0 && lead <= 0xf4) return 4;
-  return 0;
-}
+bool is_valid(std::string_view text) { return utf8::is_valid(text.begin(), text.end()); }
 
-/// After four leads the second byte has a smaller range, which leaves out what has a shorter form,
-/// the surrogates and what lies beyond U+10FFFF.
-bool is_second(Byte lead, Byte byte) {
-  const Byte least = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-  const Byte most = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-  return byte >= least && byte <= most;
+/// The completions of a cut character are consecutive numbers. If any of them is a valid code
+/// point, the smallest or the largest is too: overlong forms, surrogates and numbers above U+10FFFF
+/// never lie at both ends of such a range with valid code points between.
+bool can_be_completed(std::string_view cut) {
+  for (const char filler : {'\x80', '\xbf'}) {
+    std::string completed(cut);
+    while (completed.size() < kMaxLength) {
+      completed += filler;
+      if (is_valid(completed)) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
 
 Utf8 first_character(std::string_view text) {
-  const auto lead = static_cast<Byte>(text[0]);
-  if (lead < 0x80) return {Utf8::kCharacter, lead, 1};
-  const std::size_t length = sequence_length(lead);
-  if (length == 0) return {Utf8::kInvalid};
-
-  auto code_point = static_cast<char32_t>(lead & (0x7fU >> length));
-  for (std::size_t i = 1; i < std::min(length, text.size()); ++i) {
-    const auto byte = static_cast<Byte>(text[i]);
-    if (i == 1 ? !is_second(lead, byte) : (byte & 0xc0) != 0x80) return {Utf8::kInvalid};
-    code_point = code_point << 6U | (byte & 0x3fU);
+  text = text.substr(0, kMaxLength);
+  for (std::size_t length = 1; length <= text.size(); ++length) {
+    if (is_valid(text.substr(0, length))) {
+      return {Utf8::kCharacter, utf8::unchecked::peek_next(text.begin()), length};
+    }
   }
-  if (text.size() < length) return {Utf8::kIncomplete};
-  return {Utf8::kCharacter, code_point, length};
+  return {can_be_completed(text) ? Utf8::kIncomplete : Utf8::kInvalid};
 }
 
 std::string code_point_name(char32_t code_point) {
-  std::string digits;
-  for (char32_t rest = code_point; rest > 0 || digits.size() < 4; rest /= 16) {
-    digits.insert(digits.begin(), "0123456789ABCDEF"[rest % 16]);
-  }
-  return "U+" + digits;
+  char name[16];
+  std::snprintf(name, sizeof name, "U+%04X", static_cast<unsigned>(code_point));
+  return name;
 }
 
 }  // namespace mini::detail

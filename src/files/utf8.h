@@ -1,5 +1,5 @@
-// Characters (Unicode code points) in UTF-8, and nothing that only looks like it.
 // SPDX-License-Identifier: MIT
+// Reads UTF-8 text one character (Unicode code point) at a time.
 #pragma once
 
 #include <cstddef>
@@ -8,23 +8,23 @@
 
 namespace mini::detail {
 
-/// What a text begins with.
+/// The result of reading the first character of a text.
 struct Utf8 {
   enum Kind {
-    kCharacter,   ///< One of `length` bytes.
-    kIncomplete,  ///< The first bytes of one; the text ends before its last.
-    kInvalid,     ///< Nothing that any text could continue.
+    kCharacter,   ///< A character of `length` bytes.
+    kIncomplete,  ///< The text ends within a character; further bytes can complete it.
+    kInvalid,     ///< The first bytes are not UTF-8, whatever bytes follow.
   };
   Kind kind;
   char32_t code_point = 0;
-  std::size_t length = 0;
+  std::size_t length = 0;  // in bytes
 };
 
-/// Reads the first character of a text that is not empty.
+/// Reads the first character of `text`, which must not be empty.
 /// Source: The Unicode Standard, table 3-7, "Well-Formed UTF-8 Byte Sequences".
 Utf8 first_character(std::string_view text);
 
-/// "U+00E9".
+/// The name of a code point in Unicode's notation: "U+00E9".
 std::string code_point_name(char32_t code_point);
 
 }  // namespace mini::detail

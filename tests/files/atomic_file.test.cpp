@@ -9,12 +9,14 @@
 #include <string>
 #include <system_error>
 
+#include "files/descriptor.h"
 #include "support/error_of.h"
 #include "support/files.h"
 #include "support/support.h"
 
 namespace fs = std::filesystem;
 using mini::detail::AtomicFile;
+using mini::detail::Descriptor;
 using mini::test::in_child;
 using mini::test::in_unprivileged_child;
 using mini::test::read_file;
@@ -32,7 +34,7 @@ void save(const fs::path& path, std::string_view bytes) {
   file.commit();
 }
 
-/// The message of the error that saving raises; "" if it raises none.
+/// The message of the std::system_error that saving throws; "" if it throws none.
 std::string error_of_saving(const fs::path& path, std::string_view bytes = "new") {
   try {
     save(path, bytes);
@@ -50,7 +52,7 @@ mode_t mode_of(const fs::path& path) {
 
 }  // namespace
 
-TEST_CASE("a file appears at commit, whole", "[atomic_file]") {
+TEST_CASE("AtomicFile creates the complete file on commit", "[atomic_file]") {
   const TemporaryFolder folder;
   AtomicFile file(folder / "a");
   file.write("one ");
@@ -61,7 +63,7 @@ TEST_CASE("a file appears at commit, whole", "[atomic_file]") {
   CHECK(folder.entries() == Names{"a"});
 }
 
-TEST_CASE("an old file stays as it was until commit, and for good without one", "[atomic_file]") {
+TEST_CASE("AtomicFile keeps the old file until commit, and without a commit", "[atomic_file]") {
   const TemporaryFolder folder;
   write_file(folder / "a", "old");
   {
@@ -76,7 +78,7 @@ TEST_CASE("an old file stays as it was until commit, and for good without one", 
   CHECK(read_file(folder / "a") == "new");
 }
 
-TEST_CASE("an exception between two writes leaves the old file and nothing else", "[atomic_file]") {
+TEST_CASE("after an exception between two writes only the old file remains", "[atomic_file]") {
   const TemporaryFolder folder;
   write_file(folder / "a", "old");
   const auto interrupted = [&] {
@@ -89,7 +91,7 @@ TEST_CASE("an exception between two writes leaves the old file and nothing else"
   CHECK(folder.entries() == Names{"a"});
 }
 
-TEST_CASE("a killed process leaves the old file and a hidden temporary one", "[atomic_file]") {
+TEST_CASE("a killed process leaves the old file and a hidden temporary file", "[atomic_file]") {
   const TemporaryFolder folder;
   write_file(folder / "a.safetensors", "old");
   const int status = in_child([&] {
@@ -107,7 +109,7 @@ TEST_CASE("a killed process leaves the old file and a hidden temporary one", "[a
   CHECK(fs::path(*left.begin()).extension() == ".tmp");
 }
 
-TEST_CASE("a full disk is an error that leaves the old file", "[atomic_file]") {
+TEST_CASE("AtomicFile reports a full disk and keeps the old file", "[atomic_file]") {
   const TemporaryFolder folder;
   write_file(folder / "a", "old");
   const int status = in_child([&] {
@@ -127,7 +129,7 @@ TEST_CASE("a full disk is an error that leaves the old file", "[atomic_file]") {
   CHECK(device == 0);
 }
 
-TEST_CASE("a failed write spoils the file for good", "[atomic_file]") {
+TEST_CASE("after a failed write every further call of AtomicFile fails", "[atomic_file]") {
   const int status = in_unprivileged_child([] {
     AtomicFile file("/dev/full");
     for (int i = 0; i < 2; ++i) {
@@ -148,7 +150,7 @@ TEST_CASE("a failed write spoils the file for good", "[atomic_file]") {
   CHECK(status == 0);
 }
 
-TEST_CASE("a place that cannot be written is named with the reason", "[atomic_file]") {
+TEST_CASE("errors of AtomicFile contain the path and the reason", "[atomic_file]") {
   const TemporaryFolder folder;
   write_file(folder / "a", "old");
   CHECK(error_of_saving(folder / "none/a") ==
@@ -161,7 +163,8 @@ TEST_CASE("a place that cannot be written is named with the reason", "[atomic_fi
   CHECK(read_file(folder / "a") == "old");
 }
 
-TEST_CASE("permissions are respected, the folder's and the old file's", "[atomic_file]") {
+TEST_CASE("AtomicFile respects the permissions of the folder and of the old file",
+          "[atomic_file]") {
   const TemporaryFolder folder;
   fs::create_directory(folder / "closed");
   write_file(folder / "closed/a", "old");
@@ -186,7 +189,7 @@ TEST_CASE("permissions are respected, the folder's and the old file's", "[atomic
   ::chmod((folder / "closed").c_str(), 0755);
 }
 
-TEST_CASE("an existing file keeps its mode, a new one follows the umask", "[atomic_file]") {
+TEST_CASE("an existing file keeps its mode and a new file follows the umask", "[atomic_file]") {
   const TemporaryFolder folder;
   const mode_t umask_before = ::umask(027);
   for (const mode_t mode : {0600, 0644, 0777}) {
@@ -200,13 +203,13 @@ TEST_CASE("an existing file keeps its mode, a new one follows the umask", "[atom
   ::umask(umask_before);
 }
 
-TEST_CASE("a symbolic link stays, the file it leads to is replaced", "[atomic_file]") {
+TEST_CASE("AtomicFile keeps a symbolic link and replaces the file it leads to", "[atomic_file]") {
   const TemporaryFolder folder;
   fs::create_directory(folder / "store");
   fs::create_symlink("store/middle", folder / "link");
   fs::create_symlink("file", folder / "store/middle");
 
-  save(folder / "link", "first");  // dangling until now
+  save(folder / "link", "first");  // the link leads to no file yet
   CHECK(read_file(folder / "store/file") == "first");
   save(folder / "link", "second");
   CHECK(read_file(folder / "store/file") == "second");
@@ -217,35 +220,36 @@ TEST_CASE("a symbolic link stays, the file it leads to is replaced", "[atomic_fi
   CHECK(error_of_saving(folder / "loop").find("Too many levels") != std::string::npos);
 }
 
-TEST_CASE("pipes are written directly", "[atomic_file]") {
+TEST_CASE("AtomicFile writes to a pipe directly", "[atomic_file]") {
   const TemporaryFolder folder;
   const fs::path path = folder / "pipe";
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
-  const int reader = ::open(path.c_str(), O_RDWR | O_CLOEXEC);  // both ends, so nothing blocks
-  REQUIRE(reader >= 0);
+  const Descriptor reader(
+      ::open(path.c_str(), O_RDWR | O_CLOEXEC));  // opens both ends, so no call blocks
+  REQUIRE(reader.is_open());
   save(path, "through");
   char bytes[16] = {};
-  CHECK(::read(reader, bytes, sizeof bytes) == 7);
+  CHECK(::read(reader.number(), bytes, sizeof bytes) == 7);
   CHECK(std::string(bytes) == "through");
-  ::close(reader);
   CHECK(fs::is_fifo(path));
   CHECK(folder.entries() == Names{"pipe"});
 }
 
-TEST_CASE("a descriptor's name means the descriptor, even where it is a file", "[atomic_file]") {
+TEST_CASE("AtomicFile writes to a named descriptor, even if it is a regular file",
+          "[atomic_file]") {
   const TemporaryFolder folder;
-  const int descriptor = ::open((folder / "log").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  REQUIRE(::write(descriptor, "before ", 7) == 7);
-  save("/dev/fd/" + std::to_string(descriptor), "inside ");
-  REQUIRE(::write(descriptor, "after", 5) == 5);
-  ::close(descriptor);
+  Descriptor log(::open((folder / "log").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  const std::string name = "/dev/fd/" + std::to_string(log.number());
+  REQUIRE(::write(log.number(), "before ", 7) == 7);
+  save(name, "inside ");
+  REQUIRE(::write(log.number(), "after", 5) == 5);
+  CHECK(log.close() == 0);
   CHECK(read_file(folder / "log") == "before inside after");
 
-  CHECK(error_of_saving("/dev/fd/" + std::to_string(descriptor)).find("Bad file descriptor") !=
-        std::string::npos);
+  CHECK(error_of_saving(name).find("Bad file descriptor") != std::string::npos);
 }
 
-TEST_CASE("two writers of one path do not disturb each other", "[atomic_file]") {
+TEST_CASE("two writers of one path do not interfere, and the last commit wins", "[atomic_file]") {
   const TemporaryFolder folder;
   AtomicFile first(folder / "a");
   AtomicFile second(folder / "a");
@@ -257,7 +261,8 @@ TEST_CASE("two writers of one path do not disturb each other", "[atomic_file]") 
   CHECK(folder.entries() == Names{"a"});
 }
 
-TEST_CASE("the working folder may change before commit", "[atomic_file]") {
+TEST_CASE("a change of the working folder does not move the target of AtomicFile",
+          "[atomic_file]") {
   const TemporaryFolder folder;
   const fs::path before = fs::current_path();
   fs::current_path(folder.path());
@@ -268,7 +273,7 @@ TEST_CASE("the working folder may change before commit", "[atomic_file]") {
   CHECK(read_file(folder / "a") == "x");
 }
 
-TEST_CASE("names may be as long as the file system allows", "[atomic_file]") {
+TEST_CASE("AtomicFile accepts a name of 255 bytes", "[atomic_file]") {
   const TemporaryFolder folder;
   const std::string name(255, 'n');
   save(folder / name, "x");

@@ -29,7 +29,7 @@ namespace {
 
 using Names = std::set<std::string>;
 
-/// A folder of the files `a` and `b`.
+/// Writes the files `a` and `b` to `folder`.
 void fill(const fs::path& folder, const std::string& content) {
   for (const char* name : {"a", "b"}) {
     mini::detail::AtomicFile file(folder / name);
@@ -58,7 +58,7 @@ std::string error_of_saving_folder(const fs::path& path) {
   return "";
 }
 
-/// Has the kernel answer, in this process, that it cannot exchange two paths.
+/// Makes renameat2() with RENAME_EXCHANGE fail with EINVAL in this process.
 void forbid_exchange() {
   const sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -77,7 +77,7 @@ void forbid_exchange() {
 
 }  // namespace
 
-TEST_CASE("a folder appears at commit, whole", "[atomic_folder]") {
+TEST_CASE("AtomicFolder creates the complete folder on commit", "[atomic_folder]") {
   const TemporaryFolder parent;
   AtomicFolder folder(parent / "last");
   fill(folder.path(), "new");
@@ -87,7 +87,8 @@ TEST_CASE("a folder appears at commit, whole", "[atomic_folder]") {
   CHECK(parent.entries() == Names{"last"});
 }
 
-TEST_CASE("an old folder stays until commit, and for good without one", "[atomic_folder]") {
+TEST_CASE("AtomicFolder keeps the old folder until commit, and without a commit",
+          "[atomic_folder]") {
   const TemporaryFolder parent;
   save_folder(parent / "last", "old");
   {
@@ -103,7 +104,7 @@ TEST_CASE("an old folder stays until commit, and for good without one", "[atomic
   CHECK(parent.entries() == Names{"last"});
 }
 
-TEST_CASE("a killed writer leaves the old folder, and the next one clears up", "[atomic_folder]") {
+TEST_CASE("the next writer removes what a killed writer left", "[atomic_folder]") {
   const TemporaryFolder parent;
   save_folder(parent / "last", "old");
   const int status = in_child([&] {
@@ -121,17 +122,17 @@ TEST_CASE("a killed writer leaves the old folder, and the next one clears up", "
   CHECK(parent.entries() == Names{"last"});
 }
 
-TEST_CASE("a kill after the exchange leaves the new folder", "[atomic_folder]") {
+TEST_CASE("a kill after the exchange leaves the new folder in place", "[atomic_folder]") {
   const TemporaryFolder parent;
   save_folder(parent / "last", "new");
-  save_folder(parent / ".last.new", "old");  // what the exchange put there
+  save_folder(parent / ".last.new", "old");  // the exchange left the old folder there
   CHECK(AtomicFolder::find(parent / "last") == parent / "last");
   save_folder(parent / "last", "newer");
   check_holds(parent / "last", "newer");
   CHECK(parent.entries() == Names{"last"});
 }
 
-TEST_CASE("where folders cannot be exchanged, two renames do it", "[atomic_folder]") {
+TEST_CASE("AtomicFolder renames twice if the kernel cannot exchange folders", "[atomic_folder]") {
   const TemporaryFolder parent;
   save_folder(parent / "last", "old");
   const int status = in_child([&] {
@@ -143,44 +144,45 @@ TEST_CASE("where folders cannot be exchanged, two renames do it", "[atomic_folde
   CHECK(parent.entries() == Names{"last"});
 }
 
-TEST_CASE("a kill between two renames leaves the old folder to be found", "[atomic_folder]") {
+TEST_CASE("find returns the old folder after a kill between the two renames", "[atomic_folder]") {
   const TemporaryFolder parent;
   save_folder(parent / "last", "old");
   save_folder(parent / ".last.new", "new");
   fs::rename(parent / "last", parent / ".last.old");
   CHECK(AtomicFolder::find(parent / "last") == parent / ".last.old");
 
-  SECTION("and put back by a writer that fails") {
+  SECTION("a writer that fails renames it back") {
     const AtomicFolder folder(parent / "last");
     check_holds(parent / "last", "old");
   }
-  SECTION("and replaced by one that does not") {
+  SECTION("a writer that commits replaces it") {
     save_folder(parent / "last", "newer");
     check_holds(parent / "last", "newer");
     CHECK(parent.entries() == Names{"last"});
   }
 }
 
-TEST_CASE("what is left of an interrupted commit is not found again", "[atomic_folder]") {
+TEST_CASE("find ignores an old folder that an interrupted commit did not remove",
+          "[atomic_folder]") {
   const TemporaryFolder parent;
   save_folder(parent / "last", "new");
-  save_folder(parent / ".last.old", "old");  // a kill before it was removed
+  save_folder(parent / ".last.old", "old");  // as after a kill before its removal
   CHECK(AtomicFolder::find(parent / "last") == parent / "last");
   save_folder(parent / "last", "newer");
   CHECK(parent.entries() == Names{"last"});
 }
 
-TEST_CASE("a folder of other files is not replaced", "[atomic_folder]") {
+TEST_CASE("AtomicFolder refuses to replace a folder with other entries", "[atomic_folder]") {
   const TemporaryFolder parent;
   save_folder(parent / "last", "old");
-  SECTION("a file that the new one has not") {
+  SECTION("a file that the new folder does not have") {
     write_file(parent / "last/thesis.txt", "years of work");
     CHECK_THAT(error_of_saving_folder(parent / "last"),
                ContainsSubstring("cannot replace '" + (parent / "last").string() +
                                  "': 'thesis.txt' in it would be lost"));
     CHECK(fs::exists(parent / "last/thesis.txt"));
   }
-  SECTION("a folder in it") {
+  SECTION("a folder") {
     fs::remove(parent / "last/b");
     fs::create_directory(parent / "last/b");
     CHECK_THAT(error_of_saving_folder(parent / "last"),
@@ -190,7 +192,7 @@ TEST_CASE("a folder of other files is not replaced", "[atomic_folder]") {
   CHECK(parent.entries() == Names{"last"});
 }
 
-TEST_CASE("an empty folder is replaced, a file is not", "[atomic_folder]") {
+TEST_CASE("AtomicFolder replaces an empty folder but not a file", "[atomic_folder]") {
   const TemporaryFolder parent;
   fs::create_directory(parent / "empty");
   save_folder(parent / "empty", "new");
@@ -200,7 +202,7 @@ TEST_CASE("an empty folder is replaced, a file is not", "[atomic_folder]") {
   CHECK(parent.entries() == Names{"empty", "file"});
 }
 
-TEST_CASE("a path may end in a slash, be relative or a link", "[atomic_folder]") {
+TEST_CASE("AtomicFolder accepts a trailing slash, a relative path and a link", "[atomic_folder]") {
   const TemporaryFolder parent;
   save_folder(parent / "last/", "slash");
   check_holds(parent / "last", "slash");
@@ -221,7 +223,7 @@ TEST_CASE("a path may end in a slash, be relative or a link", "[atomic_folder]")
   CHECK(fs::is_symlink(parent / "link"));
 }
 
-TEST_CASE("a folder that cannot be written is named with the reason", "[atomic_folder]") {
+TEST_CASE("errors of AtomicFolder contain the path and the reason", "[atomic_folder]") {
   const TemporaryFolder parent;
   CHECK_THAT(error_of_saving_folder(parent / "none/last"),
              ContainsSubstring("cannot write '" + (parent / "none/last").string() +

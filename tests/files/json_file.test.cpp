@@ -29,7 +29,7 @@ std::string runtime_error_of(Body body) {
 
 }  // namespace
 
-TEST_CASE("JSON comes back as it was, in its order", "[json_file]") {
+TEST_CASE("read_json returns what write_json wrote, with the members in order", "[json_file]") {
   const TemporaryFolder folder;
   const Json json = {{"z", 1}, {"a", {0.1, "é\n", nullptr}}, {"big", 18446744073709551615U}};
   write_json(folder / "a.json", json);
@@ -37,7 +37,7 @@ TEST_CASE("JSON comes back as it was, in its order", "[json_file]") {
   CHECK(read_json(folder / "a.json").dump() == json.dump());
 }
 
-TEST_CASE("a file of JSON cut off anywhere is none", "[json_file]") {
+TEST_CASE("read_json refuses a file that is cut off anywhere", "[json_file]") {
   const TemporaryFolder folder;
   write_json(folder / "a.json", {{"step", 12}, {"names", {"a", "b"}}});
   const std::string whole = read_file(folder / "a.json");
@@ -49,13 +49,13 @@ TEST_CASE("a file of JSON cut off anywhere is none", "[json_file]") {
   }
 }
 
-TEST_CASE("what cannot be read or written is named with the reason", "[json_file]") {
+TEST_CASE("errors of read_json and write_json contain the path and the reason", "[json_file]") {
   const TemporaryFolder folder;
   CHECK_THAT(runtime_error_of([&] { read_json(folder / "none"); }),
              ContainsSubstring("cannot read '" + (folder / "none").string() +
                                "': No such file or directory"));
   CHECK_THAT(runtime_error_of([&] { read_json(folder.path()); }),
-             ContainsSubstring("is no regular file"));
+             ContainsSubstring("is not a regular file"));
   write_file(folder / "nul", std::string("{}\0", 3));
   CHECK_THAT(runtime_error_of([&] { read_json(folder / "nul"); }), ContainsSubstring("NUL byte"));
   CHECK_THAT(runtime_error_of([&] { write_json(folder / "a", "\xff"); }),
@@ -65,7 +65,7 @@ TEST_CASE("what cannot be read or written is named with the reason", "[json_file
   CHECK(folder.entries() == std::set<std::string>{"nul"});
 }
 
-TEST_CASE("a reader's problem is reported with the path", "[json_file]") {
+TEST_CASE("read_json puts the path before the error of the function it calls", "[json_file]") {
   const TemporaryFolder folder;
   write_file(folder / "a", R"({"steps": 3})");
   const auto steps = [](const Json& json) { return json_member<int64_t>(json, "steps"); };
@@ -76,7 +76,7 @@ TEST_CASE("a reader's problem is reported with the path", "[json_file]") {
       ContainsSubstring("'" + (folder / "a").string() + "': seed: expected a value, got null"));
 }
 
-TEST_CASE("a member must be there and of its type", "[json_file]") {
+TEST_CASE("json_member requires the member and its type", "[json_file]") {
   const Json json = {
       {"yes", true}, {"whole", 7},  {"negative", -7},  {"half", 0.5},
       {"text", "7"}, {"list", {1}}, {"null", nullptr}, {"huge", 18446744073709551615U}};

@@ -1,82 +1,33 @@
 // SPDX-License-Identifier: MIT
 #include "mini/safetensors.h"
 
-#include <sys/resource.h>
-#include <sys/stat.h>
-
-#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "support/error_of.h"
 #include "support/files.h"
+#include "support/safetensors_files.h"
 #include "support/support.h"
 
 namespace fs = std::filesystem;
 using mini::load_safetensors;
 using mini::save_safetensors;
-using mini::test::ContainsSubstring;
+using mini::test::bytes_of;
+using mini::test::check_same;
+using mini::test::dict;
 using mini::test::Equals;
-using mini::test::error_of;
-using mini::test::in_child;
-using mini::test::in_unprivileged_child;
-using mini::test::mutate;
+using mini::test::Metadata;
+using mini::test::model;
 using mini::test::private_memory;
 using mini::test::read_file;
-using mini::test::require_error;
 using mini::test::safetensors_file;
 using mini::test::TemporaryFolder;
+using mini::test::Tensors;
 using mini::test::write_file;
 
-namespace {
-
-using Tensors = torch::OrderedDict<std::string, at::Tensor>;
-using Metadata = std::map<std::string, std::string>;
-
-Tensors dict(std::vector<std::pair<std::string, at::Tensor>> items) {
-  Tensors tensors;
-  for (auto& [name, tensor] : items) tensors.insert(name, tensor);
-  return tensors;
-}
-
-/// The elements' bytes, so that NaNs and types without arithmetic compare too.
-std::string bytes_of(const at::Tensor& tensor) {
-  const at::Tensor packed = tensor.contiguous();
-  return {static_cast<const char*>(packed.const_data_ptr()), packed.nbytes()};
-}
-
-void check_same(const at::Tensor& actual, const at::Tensor& expected) {
-  CHECK(actual.scalar_type() == expected.scalar_type());
-  CHECK(actual.sizes() == expected.sizes());
-  CHECK(bytes_of(actual) == bytes_of(expected));
-}
-
-void check_same(const Tensors& actual, const Tensors& expected) {
-  REQUIRE(actual.size() == expected.size());
-  for (const auto& item : expected) {
-    INFO(item.key());
-    REQUIRE(actual.contains(item.key()));
-    check_same(actual[item.key()], item.value());
-  }
-}
-
-std::string error_of_loading(const fs::path& path) {
-  return error_of([&] { load_safetensors(path); });
-}
-
-/// Three tensors of 1000 floats, told apart by `seed`.
-Tensors model(int seed) {
-  const at::Tensor numbers = at::arange(3000, at::kFloat).view({3, 1000}) + 10'000 * seed;
-  return dict({{"a", numbers[0]}, {"b", numbers[1]}, {"c", numbers[2]}});
-}
-
-}  // namespace
-
-TEST_CASE("tensors of every type come back bit for bit", "[safetensors]") {
+TEST_CASE("safetensors files keep tensors of every type bit for bit", "[safetensors]") {
   const std::vector<at::ScalarType> types = {at::kBool,
                                              at::kByte,
                                              at::kChar,
@@ -109,7 +60,8 @@ TEST_CASE("tensors of every type come back bit for bit", "[safetensors]") {
   check_same(load_safetensors(folder / "all").tensors, tensors);
 }
 
-TEST_CASE("scalars, empty tensors, special values and metadata come back", "[safetensors]") {
+TEST_CASE("safetensors files keep scalars, empty tensors, special values and metadata",
+          "[safetensors]") {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const TemporaryFolder folder;
   const Tensors tensors = dict({{"scalar", at::scalar_tensor(3.5)},
@@ -128,7 +80,7 @@ TEST_CASE("scalars, empty tensors, special values and metadata come back", "[saf
   CHECK(load_safetensors(folder / "nothing").metadata.empty());
 }
 
-TEST_CASE("tensors of any strides are packed", "[safetensors]") {
+TEST_CASE("save_safetensors packs tensors of any strides", "[safetensors]") {
   const TemporaryFolder folder;
   const at::Tensor matrix = at::arange(24, at::kFloat).view({4, 6});
   const at::Tensor images = at::arange(48, at::kFloat).view({2, 3, 2, 4});
@@ -157,7 +109,7 @@ TEST_CASE("tensors of any strides are packed", "[safetensors]") {
   CHECK_FALSE(loaded["parameter"].requires_grad());
 }
 
-TEST_CASE("tied tensors are written under each of their names", "[safetensors]") {
+TEST_CASE("save_safetensors writes a shared tensor under each of its names", "[safetensors]") {
   const TemporaryFolder folder;
   const at::Tensor weight = at::arange(6, at::kFloat).view({2, 3});
   save_safetensors(folder / "a",
@@ -168,7 +120,7 @@ TEST_CASE("tied tensors are written under each of their names", "[safetensors]")
   CHECK_THAT(loaded["row"], Equals(weight[1]));
 }
 
-TEST_CASE("the same tensors give the same bytes, in whatever order they come", "[safetensors]") {
+TEST_CASE("the order of the tensors does not change the bytes of the file", "[safetensors]") {
   const TemporaryFolder folder;
   const at::Tensor flag = at::ones({3}, at::kBool), weight = at::rand({5}),
                    half = at::ones({3}, at::kHalf);
@@ -184,7 +136,7 @@ TEST_CASE("the same tensors give the same bytes, in whatever order they come", "
   }
 }
 
-TEST_CASE("writing to a loaded tensor leaves the file and other loads alone", "[safetensors]") {
+TEST_CASE("writing to a loaded tensor changes neither the file nor other loads", "[safetensors]") {
   const TemporaryFolder folder;
   save_safetensors(folder / "a", model(1));
   const std::string before = read_file(folder / "a");
@@ -197,7 +149,7 @@ TEST_CASE("writing to a loaded tensor leaves the file and other loads alone", "[
   CHECK(read_file(folder / "a") == before);
 }
 
-TEST_CASE("a loaded tensor lives on without the others and without the file", "[safetensors]") {
+TEST_CASE("a loaded tensor stays valid without the other tensors and the file", "[safetensors]") {
   const TemporaryFolder folder;
   save_safetensors(folder / "a", model(1));
   const at::Tensor b = load_safetensors(folder / "a").tensors["b"];
@@ -205,13 +157,13 @@ TEST_CASE("a loaded tensor lives on without the others and without the file", "[
   CHECK_THAT(b, Equals(model(1)["b"]));
 }
 
-TEST_CASE("loading takes no memory of its own", "[safetensors]") {
+TEST_CASE("load_safetensors allocates no memory for the data", "[safetensors]") {
   constexpr std::int64_t kBytes = 64 << 20;
   const TemporaryFolder folder;
   std::string header = R"({"a":{"dtype":"F32","shape":[16777216],"data_offsets":[0,67108864]}})";
-  header.resize((header.size() + 7) / 8 * 8, ' ');  // or the floats would be copied, unaligned
+  header.resize((header.size() + 7) / 8 * 8, ' ');  // aligned, so that the floats are not copied
   write_file(folder / "a", safetensors_file(header));
-  fs::resize_file(folder / "a", fs::file_size(folder / "a") + kBytes);  // with zeros
+  fs::resize_file(folder / "a", fs::file_size(folder / "a") + kBytes);  // filled with zeros
   at::ones({1000}).sum();
   const std::int64_t before = private_memory();
   const Tensors loaded = load_safetensors(folder / "a").tensors;
@@ -219,7 +171,7 @@ TEST_CASE("loading takes no memory of its own", "[safetensors]") {
   CHECK(private_memory() - before < kBytes / 8);
 }
 
-TEST_CASE("tensors at unaligned offsets are copied", "[safetensors]") {
+TEST_CASE("load_safetensors copies tensors at unaligned offsets", "[safetensors]") {
   const TemporaryFolder folder;
   const std::string floats = bytes_of(at::tensor({1.0F, 2.0F}));
   const std::string header = R"({"byte":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
@@ -233,7 +185,7 @@ TEST_CASE("tensors at unaligned offsets are copied", "[safetensors]") {
   }
 }
 
-TEST_CASE("every byte but 0 is true", "[safetensors]") {
+TEST_CASE("load_safetensors reads every byte of a BOOL tensor except 0 as true", "[safetensors]") {
   const TemporaryFolder folder;
   write_file(folder / "a", safetensors_file(R"({"m":{"dtype":"BOOL","shape":[2,2],)"
                                             R"("data_offsets":[0,4]}})",
@@ -243,158 +195,7 @@ TEST_CASE("every byte but 0 is true", "[safetensors]") {
   CHECK(mask.sizes() == at::IntArrayRef({2, 2}));
 }
 
-TEST_CASE("a bad file is refused with its path and the tensor's name", "[safetensors]") {
-  const TemporaryFolder folder;
-  const auto error = [&](const std::string& bytes) {
-    write_file(folder / "bad", bytes);
-    return error_of_loading(folder / "bad");
-  };
-  const std::string path = "load_safetensors: " + (folder / "bad").string() + ": ";
-  CHECK_THAT(error(safetensors_file(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})",
-                                    "12345678")),
-             ContainsSubstring(path + "tensor 'a': F32 [3] takes 12 bytes"));
-  CHECK_THAT(error(safetensors_file(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],)"
-                                    R"("data_offsets":[0,0]}})")),
-             ContainsSubstring(path + "tensor 'a': F32 [4294967296,4294967296] overflows"));
-  CHECK_THAT(error(safetensors_file(R"({"a":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}})",
-                                    "123")),
-             ContainsSubstring(path + "tensor 'a': LibTorch has no type for F6_E2M3"));
-  CHECK_THAT(
-      error(safetensors_file(R"({"a":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}})", "123")),
-      ContainsSubstring("the last dimension of F4 [2, 3] must be even"));
-  CHECK_THAT(error(""), ContainsSubstring(path + "a file begins with the 8 bytes"));
-  CHECK_THAT(error_of_loading(folder / "none"),
-             ContainsSubstring("cannot read '" + (folder / "none").string() +
-                               "': No such file or directory"));
-  CHECK_THAT(error_of_loading(folder.path()), ContainsSubstring("is no regular file"));
-  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
-  CHECK_THAT(error_of_loading(folder / "pipe"), ContainsSubstring("is no regular file"));
-}
-
-TEST_CASE("a saved file cut off anywhere is refused", "[safetensors]") {
-  const TemporaryFolder folder;
-  save_safetensors(folder / "a", dict({{"a", at::rand({3})}, {"b", at::rand({2})}}), {{"k", "v"}});
-  const std::string whole = read_file(folder / "a");
-  for (std::size_t size = 0; size < whole.size(); ++size) {
-    INFO(size);
-    write_file(folder / "cut", whole.substr(0, size));
-    CHECK_FALSE(error_of_loading(folder / "cut").empty());
-  }
-}
-
-TEST_CASE("a file with ten thousand random faults is refused or read as it is", "[safetensors]") {
-  const TemporaryFolder folder;
-  save_safetensors(folder / "good",
-                   dict({{"weight", at::rand({2, 3})},
-                         {"mask", at::ones({3}, at::kBool)},
-                         {"half", at::rand({5}).to(at::kBFloat16)},
-                         {"empty", at::empty({2, 0})},
-                         {"count", at::scalar_tensor(7, at::kLong)}}),
-                   {{"format", "pt"}});
-  const std::string good = read_file(folder / "good");
-  std::mt19937 random(42);
-  int read = 0;
-  for (int i = 0; i < 10'000; ++i) {
-    INFO("mutation " << i);
-    const std::string file = mutate(good, random);
-    write_file(folder / "a", file);
-    try {
-      std::string data;
-      for (const auto& item : load_safetensors(folder / "a").tensors) {
-        if (item.value().scalar_type() == at::kBool) {  // bytes over 1 are read as 1
-          data += file.substr(file.size() - data.size() - item.value().nbytes());
-        } else {
-          data += bytes_of(item.value());
-        }
-      }
-      ++read;
-    } catch (const c10::Error& error) {
-      REQUIRE(std::string(error.what_without_backtrace()).starts_with("load_safetensors: "));
-    }
-  }
-  CHECK(read > 100);
-}
-
-TEST_CASE("what cannot be saved is named, and the old file kept", "[safetensors]") {
-  const TemporaryFolder folder;
-  save_safetensors(folder / "a", model(1));
-  const auto error = [&](const std::string& name, const at::Tensor& tensor) {
-    return error_of([&] { save_safetensors(folder / "a", dict({{name, tensor}})); });
-  };
-  const at::Tensor one = at::ones({1});
-  CHECK_THAT(error("t", at::Tensor()), ContainsSubstring("tensor 't' is undefined"));
-  CHECK_THAT(error("t", one.to(at::kMeta)), ContainsSubstring("tensor 't' has no memory (meta)"));
-  CHECK_THAT(error("t", one.to_sparse()),
-             ContainsSubstring("tensor 't' must be dense, got Sparse"));
-  CHECK_THAT(error("t", one.to(at::kComplexDouble)),
-             ContainsSubstring("tensor 't': the format has no name for ComplexDouble"));
-  CHECK_THAT(error("__metadata__", one), ContainsSubstring("belongs to the metadata"));
-  CHECK_THAT(error("\xff", one), ContainsSubstring("UTF-8"));
-  CHECK_THAT(error(std::string("\0", 1), one), ContainsSubstring("holds a NUL"));
-  check_same(load_safetensors(folder / "a").tensors, model(1));
-}
-
-TEST_CASE("an error at the third tensor leaves the old file", "[safetensors]") {
-  const TemporaryFolder folder;
-  save_safetensors(folder / "a", model(1));
-  Tensors next = model(2);
-  next["c"] = next["c"].clone();  // with a storage of its own, which fails when it is read
-  next["c"].storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
-      "the third tensor fails");
-  CHECK_THAT(error_of([&] { save_safetensors(folder / "a", next); }),
-             ContainsSubstring("the third tensor fails"));
-  check_same(load_safetensors(folder / "a").tensors, model(1));
-  CHECK(folder.entries() == std::set<std::string>{"a"});
-}
-
-TEST_CASE("a kill in the middle of a save leaves the old file", "[safetensors]") {
-  const TemporaryFolder folder;
-  save_safetensors(folder / "a", model(1));
-  const Tensors next = model(2);
-  const int status = in_child([&] {
-    ::signal(SIGXFSZ, [](int) { ::raise(SIGKILL); });  // sent by the write past the limit
-    const rlimit within_the_second_tensor = {6000, 6000};
-    ::setrlimit(RLIMIT_FSIZE, &within_the_second_tensor);
-    save_safetensors(folder / "a", next);
-  });
-  REQUIRE(WIFSIGNALED(status));
-  CHECK(WTERMSIG(status) == SIGKILL);
-  check_same(load_safetensors(folder / "a").tensors, model(1));
-  for (const std::string& name : folder.entries()) {
-    CHECK((name == "a" || (name.starts_with('.') && name.ends_with(".tmp"))));
-  }
-}
-
-TEST_CASE("a full disk or a closed folder is an error and leaves the old file", "[safetensors]") {
-  const TemporaryFolder folder;
-  fs::create_directory(folder / "closed");
-  save_safetensors(folder / "closed/a", model(1));
-  ::chmod(folder.path().c_str(), 0755);
-  ::chmod((folder / "closed").c_str(), 0555);
-  const Tensors next = model(2);
-
-  const int closed = in_unprivileged_child([&] {
-    require_error(error_of([&] { save_safetensors(folder / "closed/a", next); }),
-                  "closed/a': Permission denied");
-    require_error(error_of([&] { save_safetensors("/dev/full", next); }),
-                  "save_safetensors: cannot write '/dev/full': No space left on device");
-  });
-  CHECK(closed == 0);
-  const int full = in_child([&] {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit within_the_second_tensor = {6000, 6000};
-    ::setrlimit(RLIMIT_FSIZE, &within_the_second_tensor);
-    require_error(error_of([&] { save_safetensors(folder / "closed/a", next); }),
-                  "closed/a': File too large");
-  });
-  CHECK(full == 0);
-
-  check_same(load_safetensors(folder / "closed/a").tensors, model(1));
-  CHECK(fs::exists(folder / "closed/a"));
-  CHECK(std::distance(fs::directory_iterator(folder / "closed"), {}) == 1);
-}
-
-TEST_CASE("saving over a loaded file keeps the loaded tensors", "[safetensors]") {
+TEST_CASE("saving over a loaded file does not change the loaded tensors", "[safetensors]") {
   const TemporaryFolder folder;
   save_safetensors(folder / "a", model(1));
   const Tensors loaded = load_safetensors(folder / "a").tensors;
@@ -403,7 +204,7 @@ TEST_CASE("saving over a loaded file keeps the loaded tensors", "[safetensors]")
   check_same(loaded, model(1));
   check_same(load_safetensors(folder / "a").tensors, model(2));
 
-  save_safetensors(folder / "a", loaded);  // from the file that is replaced meanwhile
+  save_safetensors(folder / "a", loaded);  // reads from the file that it replaces
   check_same(loaded, model(1));
   check_same(load_safetensors(folder / "a").tensors, model(1));
 }

@@ -12,7 +12,7 @@ using mini::detail::Utf8;
 
 namespace {
 
-/// UTF-8 by arithmetic, surrogates and numbers beyond Unicode included.
+/// The UTF-8 encoding of `c`, also of surrogates and of numbers above U+10FFFF.
 std::string encode(char32_t c) {
   const auto tail = [&](unsigned shift) { return static_cast<char>(0x80 | (c >> shift & 0x3f)); };
   if (c < 0x80) return {static_cast<char>(c)};
@@ -23,7 +23,7 @@ std::string encode(char32_t c) {
 
 }  // namespace
 
-TEST_CASE("every code point is read, and surrogates and what lies beyond are none", "[utf8]") {
+TEST_CASE("first_character reads every code point, and no surrogates or larger numbers", "[utf8]") {
   for (char32_t c = 0; c < 0x200000; ++c) {
     const bool exists = c <= 0x10ffff && (c < 0xd800 || c > 0xdfff);
     const Utf8 character = first_character(encode(c) + "x");
@@ -34,7 +34,7 @@ TEST_CASE("every code point is read, and surrogates and what lies beyond are non
   }
 }
 
-TEST_CASE("a character that the text cuts off is incomplete", "[utf8]") {
+TEST_CASE("a character that the end of the text cuts off is incomplete", "[utf8]") {
   for (const char32_t c : {0x80, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xffff, 0x10000, 0x10ffff}) {
     const std::string whole = encode(c);
     for (std::size_t size = 1; size < whole.size(); ++size) {
@@ -44,18 +44,18 @@ TEST_CASE("a character that the text cuts off is incomplete", "[utf8]") {
   }
 }
 
-TEST_CASE("what no text could continue is invalid, even where the text ends", "[utf8]") {
+TEST_CASE("bytes that begin no character are invalid, even at the end of the text", "[utf8]") {
   const std::vector<std::string> invalid = {
-      "\x80",          // a continuation that continues nothing
+      "\x80",          // a continuation byte at the start
       "\xc0\xaf",      // '/' in two bytes
       "\xc1\xbf",      //
       "\xe0\x9f",      // three bytes for what fits in two
       "\xed\xa0",      // a surrogate
       "\xf0\x8f",      // four bytes for what fits in three
-      "\xf4\x90",      // beyond U+10FFFF
+      "\xf4\x90",      // above U+10FFFF
       "\xf5",          //
       "\xff",          //
-      "\xc3(",         // not continued
+      "\xc3(",         // no continuation byte follows
       "\xe2\x82(",     //
       "\xf0\x9f\x98("  //
   };
@@ -65,7 +65,7 @@ TEST_CASE("what no text could continue is invalid, even where the text ends", "[
   }
 }
 
-TEST_CASE("code points are named as Unicode does", "[utf8]") {
+TEST_CASE("code_point_name uses Unicode's notation", "[utf8]") {
   CHECK(code_point_name(0) == "U+0000");
   CHECK(code_point_name(0xe9) == "U+00E9");
   CHECK(code_point_name(0x1f600) == "U+1F600");

@@ -1,5 +1,6 @@
-// libFuzzer's target for the header parser: any bytes are refused or keep the reader's promises.
 // SPDX-License-Identifier: MIT
+// libFuzzer's target for the header reader. The reader must either refuse the bytes or return a
+// header that keeps its guarantees.
 #include "files/safetensors_header.h"
 
 #include <cstddef>
@@ -16,8 +17,8 @@ using mini::detail::write_safetensors_header;
 
 namespace {
 
-void require(bool promise) {
-  if (!promise) std::abort();
+void require(bool holds) {
+  if (!holds) std::abort();
 }
 
 bool same(const SafetensorsEntry& a, const SafetensorsEntry& b) {
@@ -25,8 +26,8 @@ bool same(const SafetensorsEntry& a, const SafetensorsEntry& b) {
          a.end == b.end;
 }
 
-/// The tensors tile the file after the header, and the header survives being written.
-void check_promises(const SafetensorsHeader& header, std::string_view file) {
+/// Checks that the tensors tile the data and that a written copy of the header is read back equal.
+void check_guarantees(const SafetensorsHeader& header, std::string_view file) {
   std::uint64_t at = 0;
   for (const SafetensorsEntry& entry : header.tensors) {
     require(entry.begin == at && entry.end >= at);
@@ -51,17 +52,17 @@ void check(std::string_view file) {
   } catch (const std::invalid_argument&) {
     return;
   }
-  check_promises(header, file);
+  check_guarantees(header, file);
 }
 
-/// The file with the length that its header has now. Without it, whatever the fuzzer inserts or
-/// removes ends at the first check.
-std::string with_length_put_right(std::string_view file) {
+/// Returns the file with the length field corrected. Without the correction, every byte that the
+/// fuzzer inserts or removes would fail at the first check.
+std::string with_correct_length(std::string_view file) {
   const std::size_t end = file.rfind('}') + 1;  // 0 if there is none
   if (end <= 8) return std::string(file);
-  std::string right(file);
-  for (unsigned i = 0; i < 8; ++i) right[i] = static_cast<char>((end - 8) >> (8 * i) & 0xff);
-  return right;
+  std::string corrected(file);
+  for (unsigned i = 0; i < 8; ++i) corrected[i] = static_cast<char>((end - 8) >> (8 * i) & 0xff);
+  return corrected;
 }
 
 }  // namespace
@@ -69,6 +70,6 @@ std::string with_length_put_right(std::string_view file) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view file(reinterpret_cast<const char*>(data), size);
   check(file);
-  check(with_length_put_right(file));
+  check(with_correct_length(file));
   return 0;
 }

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Loading a file of 500 MB and summing every tensor: this library against Python's safetensors.
+"""Times load_safetensors against Python's safetensors: load a file of 500 MB and sum its tensors.
 
     .venv/bin/python tests/python/bench_loading.py build/release/bin/tensor_files
 
-In turns, the file in the page cache, medians; the sums are compared first. Exit status 1 if the
-package's time is under 1 / 1.2 of the library's, or if the library copies the file into memory.
+The two run alternately with the file in the page cache. Each round compares the sums before it
+counts. The output gives medians. The exit status is 1 if the package needs less than 1 / 1.2 of the
+library's time, or if the library copies the file into memory.
 """
 
 import os
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 
-# The one's idle threads must not spin on the other's processors.
+# Idle threads of one side must not spin on the processors that the other side uses.
 os.environ["OMP_WAIT_POLICY"] = "passive"
 
 import torch  # noqa: E402
@@ -23,7 +24,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 ROUNDS = 15
 TENSORS = 50
-ELEMENTS = 2_500_000  # float32: 10 MB a tensor
+ELEMENTS = 2_500_000  # float32: 10 MB per tensor
 LEAST_RATIO = 1 / 1.2
 LARGEST_GROWTH = 0.1  # of the file's size
 
@@ -38,7 +39,7 @@ def python_turn(path):
 def our_turn(process, path):
     print(path, file=process.stdin, flush=True)
     seconds, growth, *sums = process.stdout.readline().split()
-    names = [f"layer.{i:02}.weight" for i in range(TENSORS)]  # all of one type, so by name
+    names = [f"layer.{i:02}.weight" for i in range(TENSORS)]  # sorted by name
     return float(seconds), int(growth), dict(zip(names, map(float, sums), strict=True))
 
 

@@ -1,6 +1,6 @@
-// What the Python tests ask of the library: copies a file, moves a module's weights in and out.
 // SPDX-License-Identifier: MIT
-
+// The program that test_tensor_files.py and bench_loading.py run: it copies safetensors files, and
+// loads and saves the weights of modules.
 #include <torch/torch.h>
 
 #include <chrono>
@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// test_tensor_files.py has the same tree. (B, T) of token numbers -> (B, 4, T)
+/// The same module as Tree in test_tensor_files.py. Tokens (B, T) -> (B, 4, T)
 struct TreeImpl : torch::nn::Module {
   TreeImpl() {
     namespace nn = torch::nn;
@@ -49,7 +49,7 @@ struct TreeImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tree);
 
-/// What `tree` makes of the "tokens" of a file, as "output" of another.
+/// Reads "tokens" from `input`, and writes the output of `tree` as "output" to `output`.
 void evaluate(Tree& tree, const fs::path& input, const fs::path& output) {
   const torch::NoGradGuard no_grad;
   tree->eval();
@@ -63,7 +63,7 @@ void resave(const fs::path& from, const fs::path& to) {
   mini::save_safetensors(to, file.tensors, file.metadata);
 }
 
-/// Writes each NAME of the folder to NAME.copy; one that is refused is reported on a line.
+/// Copies each file NAME of the folder to NAME.copy. Prints one line for each file that is refused.
 void copy_all(const fs::path& folder) {
   std::vector<fs::path> names;
   for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path());
@@ -76,7 +76,7 @@ void copy_all(const fs::path& folder) {
   }
 }
 
-/// The process's memory that no file backs, in bytes.
+/// The memory of this process that no file backs, in bytes.
 std::int64_t anonymous_memory() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -85,8 +85,8 @@ std::int64_t anonymous_memory() {
   throw std::runtime_error("no RssAnon in /proc/self/status");
 }
 
-/// For each path on stdin: loads the file and sums every tensor, then prints the seconds that
-/// took, how much memory it took, and the sums. bench_loading.py reads this.
+/// For each path on stdin, loads the file and sums every tensor. Prints the time in seconds, the
+/// growth of memory in bytes, and the sums, for bench_loading.py.
 void sum_files() {
   for (std::string path; std::getline(std::cin, path);) {
     const std::int64_t memory = anonymous_memory();
@@ -116,7 +116,7 @@ void run(const std::vector<std::string>& arguments) {
   } else if (command == "save-tree") {  // WEIGHTS INPUT OUTPUT
     torch::manual_seed(1);
     Tree tree;
-    tree(torch::randint(11, {5, 7}));  // in training, so that the statistics of the norm move
+    tree(torch::randint(11, {5, 7}));  // in training mode, so that the norm updates its statistics
     mini::save_safetensors(arguments.at(1), mini::state_dict(*tree), {{"format", "pt"}});
     evaluate(tree, arguments.at(2), arguments.at(3));
   } else if (command == "load-tied") {  // WEIGHTS ALL_NAMES
@@ -128,7 +128,7 @@ void run(const std::vector<std::string>& arguments) {
                           {.aliases = aliases});
     mini::save_safetensors(arguments.at(2), mini::state_dict(tied, aliases));
   } else {
-    throw std::invalid_argument("no command " + command);
+    throw std::invalid_argument("unknown command " + command);
   }
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tensors in files, against the packages that nobody here wrote: safetensors and torch.nn.
+"""Compares files and weights with Python's safetensors package and torch.nn.
 
 The program MINI_TENSOR_FILES is tensor_files.cpp, built with the tests.
 """
@@ -24,7 +24,7 @@ TYPES = [
 
 
 class Tree(nn.Module):
-    """tensor_files.cpp has the same."""
+    """The same module as Tree in tensor_files.cpp."""
 
     def __init__(self):
         super().__init__()
@@ -53,7 +53,7 @@ def file_bytes(header, data=b""):
 
 
 def bits(tensor):
-    """The elements' bytes, so that NaNs and types without arithmetic compare too."""
+    """The bytes of the elements. NaNs and types without arithmetic can be compared as bytes."""
     return tensor.contiguous().flatten().view(torch.uint8).tolist() if tensor.numel() else []
 
 
@@ -68,7 +68,7 @@ class TensorFiles(ProgramTest):
                 self.assertEqual(actual[name].shape, tensor.shape)
                 self.assertEqual(bits(actual[name]), bits(tensor))
 
-    def test_every_type_goes_round(self):
+    def test_tensors_of_every_type_are_copied_bit_for_bit(self):
         tensors = {}
         for dtype in TYPES:
             width = torch.empty((), dtype=dtype).element_size()
@@ -86,14 +86,14 @@ class TensorFiles(ProgramTest):
         with safe_open(self.path("out"), "pt") as file:
             self.assertEqual(file.metadata(), metadata)
 
-    def test_a_file_of_nothing_goes_round(self):
+    def test_a_file_without_tensors_is_copied(self):
         save_file({}, self.path("in"))
         self.run_tool("copy", self.path("in"), self.path("out"))
         self.assertEqual(load_file(self.path("out")), {})
 
-    def test_weights_go_from_python_to_cpp(self):
+    def test_cpp_loads_weights_that_python_saved(self):
         tree = Tree()
-        tree(torch.randint(11, (5, 7)))  # in training, so that the statistics of the norm move
+        tree(torch.randint(11, (5, 7)))  # in training mode, so that the norm updates its statistics
         save_file(tree.state_dict(), self.path("weights"))
         tokens = torch.randint(11, (2, 9))
         save_file({"tokens": tokens}, self.path("input"))
@@ -101,7 +101,7 @@ class TensorFiles(ProgramTest):
         output = load_file(self.path("output"))["output"]
         torch.testing.assert_close(output, tree.eval()(tokens))
 
-    def test_weights_go_from_cpp_to_python(self):
+    def test_python_loads_weights_that_cpp_saved(self):
         tokens = torch.randint(11, (2, 9))
         save_file({"tokens": tokens}, self.path("input"))
         self.run_tool("save-tree", *map(self.path, ("weights", "input", "output")))
@@ -111,7 +111,7 @@ class TensorFiles(ProgramTest):
         output = load_file(self.path("output"))["output"]
         torch.testing.assert_close(tree.eval()(tokens), output)
 
-    def test_what_does_not_fit_is_named(self):
+    def test_load_state_dict_names_tensors_that_do_not_fit(self):
         weights = Tree().state_dict()
         weights["body.0.weight"] = torch.zeros(8, 7)
         weights["head.weight"] = weights.pop("conv.bias")
@@ -124,7 +124,7 @@ class TensorFiles(ProgramTest):
         self.assertIn("unexpected: head.weight", message)
         self.assertIn("missing: conv.bias [4]", message)
 
-    def test_a_tied_weight_comes_under_one_name_and_goes_under_both(self):
+    def test_a_tied_weight_is_loaded_from_one_name_and_saved_under_both(self):
         tied = Tied()
         save_model(tied, self.path("once"))  # the package stores a shared tensor once
         self.assertEqual(len(load_file(self.path("once"))), 1)
@@ -132,7 +132,7 @@ class TensorFiles(ProgramTest):
         self.assert_same(load_file(self.path("both")), tied.state_dict())
         Tied().load_state_dict(load_file(self.path("both")), strict=True)
 
-    def test_both_refuse_a_wrong_geometry(self):
+    def test_both_readers_refuse_wrong_shapes_and_offsets(self):
         def one(shape, offsets, dtype="F32"):
             return {"a": {"dtype": dtype, "shape": shape, "data_offsets": offsets}}
 
@@ -164,8 +164,8 @@ class TensorFiles(ProgramTest):
                 message = self.run_tool("copy", self.path("bad"), self.path("out"), status=1)
                 self.assertIn("tensor '", message)
 
-    def test_what_is_read_here_is_read_the_same_there(self):
-        """Two thousand damaged files: none may be read here that the package refuses."""
+    def test_both_readers_return_the_same_tensors_of_damaged_files(self):
+        """Of 2000 damaged files, the package must read every file that the library reads."""
         good = {
             "weight": torch.rand(2, 3),
             "half": torch.rand(5).to(torch.bfloat16),

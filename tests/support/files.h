@@ -1,12 +1,10 @@
-// What the tests of files share: a folder of their own, whole files as strings, a child process.
 // SPDX-License-Identifier: MIT
+// What tests of files share: temporary folders, files as strings, and child processes.
 #pragma once
 
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
@@ -14,12 +12,11 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <system_error>
 
 namespace mini::test {
 
@@ -28,7 +25,7 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "mini-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder like " + name);
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot create " + name);
     path_ = name;
   }
   ~TemporaryFolder() {
@@ -66,7 +63,7 @@ inline void write_file(const std::filesystem::path& path, std::string_view bytes
   if (!stream.flush()) throw std::runtime_error("cannot write " + path.string());
 }
 
-/// The process's private pages in memory, in bytes.
+/// The memory of this process that no file backs, in bytes.
 inline std::int64_t private_memory() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -75,83 +72,8 @@ inline std::int64_t private_memory() {
   throw std::runtime_error("no RssAnon in /proc/self/status");
 }
 
-/// A safetensors file put together by hand.
-inline std::string safetensors_file(std::string_view header, std::string_view data = "") {
-  std::string bytes(8, '\0');
-  for (unsigned i = 0; i < 8; ++i) bytes[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
-  return bytes.append(header).append(data);
-}
-
-/// `file` with one to three random faults: bits flipped, bytes replaced by ones that mean something
-/// in a header, pieces removed, doubled or cut off, numbers exchanged for awkward ones.
-inline std::string mutate(std::string file, std::mt19937& random) {
-  static const std::vector<std::string> kPieces = {"{",
-                                                   "}",
-                                                   "[",
-                                                   "]",
-                                                   ",",
-                                                   ":",
-                                                   "\"",
-                                                   "\\",
-                                                   "-",
-                                                   ".",
-                                                   "0",
-                                                   "9",
-                                                   " ",
-                                                   std::string(1, '\0'),
-                                                   "\xff",
-                                                   "-1",
-                                                   "2.5",
-                                                   "1e3",
-                                                   "null",
-                                                   "true",
-                                                   "9223372036854775807",
-                                                   "18446744073709551615",
-                                                   "4294967296",
-                                                   "F32",
-                                                   "BF16",
-                                                   "dtype",
-                                                   "shape",
-                                                   "data_offsets",
-                                                   "__metadata__",
-                                                   "\\u0000"};
-  const auto up_to = [&](std::size_t limit) {
-    return std::uniform_int_distribution<std::size_t>(0, limit)(random);
-  };
-  for (std::size_t faults = 1 + up_to(2); faults > 0 && !file.empty(); --faults) {
-    const std::size_t at = up_to(file.size() - 1);
-    const std::size_t length = std::min(1 + up_to(15), file.size() - at);
-    const std::string& piece = kPieces[up_to(kPieces.size() - 1)];
-    switch (up_to(6)) {
-      case 0:
-        file[at] = static_cast<char>(file[at] ^ 1 << up_to(7));
-        break;
-      case 1:
-        file.replace(at, 1, piece);
-        break;
-      case 2:
-        file.insert(at, piece);
-        break;
-      case 3:
-        file.erase(at, length);
-        break;
-      case 4:
-        file.insert(at, file, at, length);
-        break;
-      case 5:
-        file.resize(at);
-        break;
-      default: {
-        const std::size_t digit = file.find_first_of("0123456789", at);
-        if (digit != std::string::npos) file.replace(digit, 1, piece);
-      }
-    }
-  }
-  return file;
-}
-
-/// Runs `body` in a child process, for what would end or cripple this one, and returns what
-/// waitpid() says. A body that returns exits with 0, one that throws with 1.
+/// Runs `body` in a child process, which `body` may kill or restrict, and returns the status from
+/// waitpid(). The child exits with 0 if `body` returns and with 1 if it throws.
 template <typename Body>
 int in_child(Body body) {
   std::cout.flush();
@@ -171,7 +93,7 @@ int in_child(Body body) {
   return status;
 }
 
-/// The same without root's power to write anywhere (and so to do harm should the code be wrong).
+/// Runs `body` in a child process without root's privileges. Root could write to any file.
 template <typename Body>
 int in_unprivileged_child(Body body) {
   return in_child([&] {

@@ -78,7 +78,7 @@ TEST_CASE("what is no text is refused with its path", "[text]") {
              ContainsSubstring("TextFile: cannot read '" + (folder / "none").string() +
                                "': No such file or directory"));
   CHECK_THAT(error_of([&] { TextFile(folder.path()); }),
-             ContainsSubstring("TextFile: '" + folder.path().string() + "' is no regular file"));
+             ContainsSubstring("TextFile: '" + folder.path().string() + "' is not a regular file"));
 }
 
 TEST_CASE("tokens come back from their file", "[text]") {

@@ -249,7 +249,7 @@ TEST_CASE("train_gpt refuses what it cannot train on", "[app][train_gpt]") {
   write_file(folder / "empty.txt", "");
   CHECK_THAT(refused("empty.txt"), ContainsSubstring("empty.txt' is empty"));
   fs::create_directory(folder / "folder");
-  CHECK_THAT(refused("folder"), ContainsSubstring("folder' is no regular file"));
+  CHECK_THAT(refused("folder"), ContainsSubstring("folder' is not a regular file"));
   CHECK_THAT(refused("none.txt"), ContainsSubstring("none.txt': No such file or directory"));
   write_file(folder / "latin1.txt", tiny_text() +
                                         "gr\xf6\xdf"

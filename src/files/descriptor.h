@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// A file descriptor that its owner closes.
+#pragma once
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace mini::detail {
+
+/// Owns a file descriptor and closes it at the end of its scope.
+///
+///     const Descriptor file(::open(path, O_RDONLY | O_CLOEXEC));
+///     if (!file.is_open()) ...  // errno is the one of open()
+class Descriptor {
+ public:
+  Descriptor() = default;
+  /// `number` is the result of open(), dup() or the like; it is negative after an error.
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (is_open()) ::close(number_);
+  }
+
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    const Descriptor old(std::exchange(number_, std::exchange(other.number_, -1)));
+    return *this;
+  }
+
+  bool is_open() const { return number_ >= 0; }
+  int number() const { return number_; }
+
+  /// Closes the descriptor now. Returns errno, or 0. Some file systems report a failed write only
+  /// here. After EINTR the descriptor is closed too, as Linux guarantees.
+  int close() { return ::close(std::exchange(number_, -1)) == 0 || errno == EINTR ? 0 : errno; }
+
+ private:
+  int number_ = -1;
+};
+
+}  // namespace mini::detail

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
+
+#include "files/safetensors_format.h"
+#include "files/safetensors_header.h"
+
+namespace mini::detail {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxDimensions = 64;  // LibTorch's operators accept no more
+
+std::string range(const SafetensorsEntry& entry) {
+  return "[" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) + "]";
+}
+
+/// Receives the events of the JSON parser and builds the header directly, without a JSON document
+/// in between. Memory therefore depends only on bytes that are in the file.
+class HeaderReader final : public nlohmann::json_sax<json> {
+ public:
+  SafetensorsHeader header;
+
+  bool start_object(std::size_t) override {
+    if (place_ == Place::kStart) return enter(Place::kHeader);
+    if (place_ == Place::kHeader) {
+      return enter(in_metadata_ ? Place::kMetadata : Place::kTensor);
+    }
+    unexpected("an object");
+  }
+
+  bool key(std::string& name) override {
+    if (place_ == Place::kHeader) {
+      begin_member(name);
+    } else if (place_ == Place::kMetadata) {
+      field_ = name;
+      if (header.metadata.contains(name)) refuse("metadata " + in_quotes(name) + ": given twice");
+    } else {
+      begin_field(name);
+    }
+    return true;
+  }
+
+  bool end_object() override {
+    if (place_ == Place::kTensor) end_tensor();
+    return enter(place_ == Place::kHeader ? Place::kStart : Place::kHeader);
+  }
+
+  bool start_array(std::size_t) override {
+    if (place_ == Place::kTensor && field_ == "shape") return enter(Place::kShape);
+    if (place_ == Place::kTensor && field_ == "data_offsets") return enter(Place::kOffsets);
+    unexpected("a list");
+  }
+
+  bool end_array() override {
+    if (place_ == Place::kOffsets && offsets_.size() != 2) {
+      unexpected("a list of " + std::to_string(offsets_.size()));
+    }
+    return enter(Place::kTensor);
+  }
+
+  bool number_unsigned(std::uint64_t number) override {
+    if (place_ == Place::kShape) {
+      if (number > std::numeric_limits<std::int64_t>::max()) unexpected(std::to_string(number));
+      if (entry().shape.size() == kMaxDimensions) unexpected("more than 64");
+      entry().shape.push_back(static_cast<std::int64_t>(number));
+    } else if (place_ == Place::kOffsets) {
+      if (offsets_.size() == 2) unexpected("more");
+      offsets_.push_back(number);
+    } else {
+      unexpected(std::to_string(number));
+    }
+    return true;
+  }
+
+  bool string(std::string& text) override {
+    if (place_ == Place::kMetadata) {
+      header.metadata.emplace(field_, std::move(text));
+    } else if (place_ == Place::kTensor && field_ == "dtype") {
+      const SafetensorsDtype* dtype = find_dtype(text);
+      if (dtype == nullptr) refuse(where() + "the format has no type " + in_quotes(text));
+      entry().dtype = dtype->name;
+    } else {
+      unexpected(in_quotes(text));
+    }
+    return true;
+  }
+
+  bool null() override { unexpected("null"); }
+  bool boolean(bool value) override { unexpected(value ? "true" : "false"); }
+  bool number_integer(std::int64_t number) override { unexpected(std::to_string(number)); }
+  bool number_float(double, const std::string& text) override { unexpected(in_quotes(text)); }
+  bool binary(json::binary_t&) override { unexpected("binary data"); }
+
+  bool parse_error(std::size_t, const std::string&, const json::exception& error) override {
+    // "[json.exception.parse_error.101] parse error at line 1, column 9: ...; last read: ..."
+    std::string what = error.what();
+    what = what.substr(what.find("] ") + 2);
+    what = what.substr(0, std::min<std::size_t>(what.find("; last read"), 200));
+    const bool between = place_ == Place::kStart || place_ == Place::kHeader;
+    refuse((between ? "" : where()) + "the header is not JSON: " + what);
+  }
+
+ private:
+  enum class Place { kStart, kHeader, kMetadata, kTensor, kShape, kOffsets };
+
+  SafetensorsEntry& entry() { return header.tensors.back(); }
+
+  bool enter(Place place) {
+    place_ = place;
+    return true;
+  }
+
+  void begin_member(const std::string& name) {
+    in_metadata_ = name == kMetadataName;
+    field_.clear();
+    if (in_metadata_) {
+      if (seen_metadata_) refuse("__metadata__: given twice");
+      seen_metadata_ = true;
+    } else {
+      check_name(name);
+      header.tensors.emplace_back().name = name;
+      seen_shape_ = false;
+      seen_offsets_ = false;
+      offsets_.clear();
+    }
+  }
+
+  void begin_field(const std::string& name) {
+    field_ = name;
+    bool twice = false;
+    if (name == "dtype") {
+      twice = !entry().dtype.empty();
+    } else if (name == "shape") {
+      twice = std::exchange(seen_shape_, true);
+    } else if (name == "data_offsets") {
+      twice = std::exchange(seen_offsets_, true);
+    } else {
+      field_.clear();
+      refuse(where() + "unknown field " + in_quotes(name));
+    }
+    if (twice) refuse(where() + "given twice");
+  }
+
+  void end_tensor() {
+    field_.clear();
+    if (entry().dtype.empty()) refuse(where() + "dtype is missing");
+    if (!seen_shape_) refuse(where() + "shape is missing");
+    if (!seen_offsets_) refuse(where() + "data_offsets is missing");
+    entry().begin = offsets_[0];
+    entry().end = offsets_[1];
+  }
+
+  /// The start of a message: "tensor 'w': shape: ", or less if the parser is not inside a field.
+  std::string where() const {
+    if (in_metadata_) {
+      return field_.empty() ? "__metadata__: " : "metadata " + in_quotes(field_) + ": ";
+    }
+    if (header.tensors.empty()) return "";
+    return tensor_name(header.tensors.back().name) + ": " + (field_.empty() ? "" : field_ + ": ");
+  }
+
+  [[noreturn]] void unexpected(const std::string& got) const {
+    std::string expected = "an object";
+    if (place_ == Place::kMetadata || field_ == "dtype") {
+      expected = "a string";
+    } else if (field_ == "shape") {
+      expected = "a list of whole numbers";
+    } else if (field_ == "data_offsets") {
+      expected = "two whole numbers";
+    }
+    refuse(where() + "expected " + expected + ", got " + got);
+  }
+
+  Place place_ = Place::kStart;
+  bool in_metadata_ = false;
+  bool seen_metadata_ = false;
+  bool seen_shape_ = false;
+  bool seen_offsets_ = false;
+  std::string field_;  // of the tensor, or the key of the metadata
+  std::vector<std::uint64_t> offsets_;
+};
+
+void check_sizes(const std::vector<SafetensorsEntry>& tensors, std::uint64_t data_size) {
+  for (const SafetensorsEntry& entry : tensors) {
+    const std::string what = tensor_name(entry.name) + ": ";
+    if (entry.begin > entry.end) refuse(what + "data_offsets " + range(entry) + " are reversed");
+    if (entry.end > data_size) {
+      refuse(what + "data_offsets " + range(entry) + " exceed the data, which has " +
+             std::to_string(data_size) + " bytes");
+    }
+    const std::uint64_t size = byte_size(entry);
+    if (size != entry.end - entry.begin) {
+      refuse(what + type_and_shape(entry) + " needs " + std::to_string(size) +
+             " bytes, but data_offsets " + range(entry) + " span " +
+             std::to_string(entry.end - entry.begin) + " bytes");
+    }
+  }
+}
+
+/// Checks that each byte of the data belongs to exactly one tensor. `tensors` are in the order of
+/// their data.
+void check_tiling(const std::vector<SafetensorsEntry>& tensors, std::uint64_t data_size) {
+  std::uint64_t covered = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const SafetensorsEntry& entry = tensors[i];
+    if (entry.begin < covered) {
+      refuse(tensor_name(entry.name) + " at " + range(entry) + " overlaps " +
+             tensor_name(tensors[i - 1].name) + " at " + range(tensors[i - 1]));
+    }
+    if (entry.begin > covered) {
+      refuse(std::to_string(entry.begin - covered) + " bytes before " + tensor_name(entry.name) +
+             " at " + range(entry) + " belong to no tensor");
+    }
+    covered = entry.end;
+  }
+  if (covered < data_size) {
+    refuse(std::to_string(data_size - covered) + " bytes after " +
+           (tensors.empty() ? "the header" : tensor_name(tensors.back().name)) +
+           " belong to no tensor");
+  }
+}
+
+std::uint64_t read_length(std::string_view file) {
+  std::uint64_t length = 0;
+  for (std::size_t i = kLengthBytes; i-- > 0;) {
+    length = length << 8U | static_cast<unsigned char>(file[i]);
+  }
+  return length;
+}
+
+}  // namespace
+
+SafetensorsHeader read_safetensors_header(std::string_view file) {
+  if (file.size() < kLengthBytes) {
+    refuse("expected at least 8 bytes, which hold the length of the header, got " +
+           std::to_string(file.size()) + " bytes");
+  }
+  if (file.starts_with("PK\x03\x04")) {
+    refuse(
+        "expected a safetensors file, got a ZIP archive, the format of torch.save; save the "
+        "tensors "
+        "with safetensors.torch.save_file");
+  }
+  const std::uint64_t length = read_length(file);
+  if (length > kMaxHeaderBytes) {
+    refuse("expected a header of at most 100000000 bytes, got the length " +
+           std::to_string(length));
+  }
+  if (length > file.size() - kLengthBytes) {
+    refuse("the length of the header is " + std::to_string(length) + " bytes, but only " +
+           std::to_string(file.size() - kLengthBytes) + " bytes follow");
+  }
+  const std::string_view text = file.substr(kLengthBytes, length);
+  if (!text.starts_with('{')) refuse("the header does not begin with '{'");
+  // The parser treats a NUL as the end of its input and would ignore the rest.
+  if (text.find('\0') != std::string_view::npos) refuse("the header contains a NUL byte");
+
+  HeaderReader reader;
+  json::sax_parse(text, &reader);
+  SafetensorsHeader header = std::move(reader.header);
+  header.data_begin = kLengthBytes + length;
+
+  std::vector<SafetensorsEntry>& tensors = header.tensors;
+  std::sort(tensors.begin(), tensors.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  const auto twice =
+      std::adjacent_find(tensors.begin(), tensors.end(),
+                         [](const auto& a, const auto& b) { return a.name == b.name; });
+  if (twice != tensors.end()) refuse(tensor_name(twice->name) + ": given twice");
+
+  const std::uint64_t data_size = file.size() - header.data_begin;
+  check_sizes(tensors, data_size);
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  check_tiling(tensors, data_size);
+  return header;
+}
+
+}  // namespace mini::detail
