@@ -29,13 +29,14 @@ const AdamWOptions& options_of(const OptimizerParamGroup& group) {
   return static_cast<const AdamWOptions&>(group.options());
 }
 
-/// `tensor` laid out in memory as `parameter` is: the fused operation walks over the bare memory.
+/// `tensor` with the strides of `parameter`. The fused operation ignores strides: it pairs the
+/// elements of its tensors by their place in memory.
 at::Tensor laid_out_as(const at::Tensor& parameter, const at::Tensor& tensor) {
   if (tensor.strides() == parameter.strides()) return tensor;
   return at::empty_like(parameter, parameter.options().dtype(tensor.scalar_type())).copy_(tensor);
 }
 
-/// The arguments of one fused operation.
+/// The tensor arguments of one fused operation, for the parameters of one group.
 struct FusedStep {
   std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps;
 
@@ -44,7 +45,7 @@ struct FusedStep {
     TORCH_CHECK(gradient.layout() == at::kStrided, "AdamW: expected dense gradients, got ",
                 gradient.layout());
     TORCH_CHECK(parameter.is_non_overlapping_and_dense(),
-                "AdamW: expected a parameter without gaps in its memory, got sizes ",
+                "AdamW: expected a non-overlapping and dense parameter, got sizes ",
                 parameter.sizes(), " and strides ", parameter.strides());
     if (state.step() == 0) {
       state.exp_avg(at::zeros_like(parameter));
@@ -61,7 +62,7 @@ struct FusedStep {
   }
 };
 
-/// The module's first name for each of its parameters.
+/// The first name of each parameter, since a tied parameter has several.
 std::unordered_map<const c10::TensorImpl*, std::string> names_of(const torch::nn::Module& module) {
   std::unordered_map<const c10::TensorImpl*, std::string> names;
   for (const auto& item : module.named_parameters()) {
@@ -79,14 +80,14 @@ void for_each_parameter(const char* function, const torch::optim::AdamW& optimiz
     for (const at::Tensor& parameter : group.params()) {
       const auto name = names.find(parameter.unsafeGetTensorImpl());
       TORCH_CHECK(name != names.end(), function,
-                  ": expected an optimizer of the module's parameters, got one more, of shape ",
-                  parameter.sizes());
+                  ": expected an optimizer of the module's parameters, got a parameter of shape ",
+                  parameter.sizes(), " that is not in the module");
       visit(name->second, parameter, options_of(group));
     }
   }
 }
 
-/// Takes the state of one parameter after the other out of named tensors.
+/// Reads the state of each parameter from named tensors and collects what does not fit.
 class StateReader {
  public:
   explicit StateReader(const TensorDict& tensors) : tensors_(tensors) {}
@@ -94,10 +95,12 @@ class StateReader {
   std::unique_ptr<AdamWParamState> read(const std::string& name, const at::Tensor& parameter,
                                         const AdamWOptions& options) {
     auto state = std::make_unique<AdamWParamState>();
-    const at::Tensor step = take(name + ".step", {}, at::kLong);
+    const at::Tensor step = find(name + ".step", {}, at::kLong);
     if (!step.defined()) return state;
     state->step(step.item<int64_t>());
-    if (state->step() < 0) problems += c10::str("\n  ", name, ".step: below 0, ", state->step());
+    if (state->step() < 0) {
+      problems += c10::str("\n  ", name, ".step: expected at least 0, got ", state->step());
+    }
     if (state->step() <= 0) return state;
     state->exp_avg(moment(name + ".exp_avg", parameter));
     state->exp_avg_sq(moment(name + ".exp_avg_sq", parameter));
@@ -105,18 +108,18 @@ class StateReader {
     return state;
   }
 
-  void refuse_the_rest() {
+  void refuse_unread() {
     for (const auto& item : tensors_) {
-      if (taken_.count(item.key()) == 0) problems += "\n  unexpected: " + item.key();
+      if (read_.count(item.key()) == 0) problems += "\n  unexpected: " + item.key();
     }
   }
 
   std::string problems;
 
  private:
-  /// Undefined, and a problem, if it does not fit.
-  at::Tensor take(const std::string& name, at::IntArrayRef sizes, at::ScalarType dtype) {
-    taken_.insert(name);
+  /// The tensor `name`. If it does not fit, adds a problem and returns an undefined tensor.
+  at::Tensor find(const std::string& name, at::IntArrayRef sizes, at::ScalarType dtype) {
+    read_.insert(name);
     const at::Tensor* tensor = tensors_.find(name);
     if (tensor == nullptr || !tensor->defined()) {
       problems += "\n  missing: " + name;
@@ -133,13 +136,13 @@ class StateReader {
   }
 
   at::Tensor moment(const std::string& name, const at::Tensor& parameter) {
-    const at::Tensor tensor = take(name, parameter.sizes(), parameter.scalar_type());
+    const at::Tensor tensor = find(name, parameter.sizes(), parameter.scalar_type());
     if (!tensor.defined()) return {};
     return at::empty_like(parameter).copy_(tensor);
   }
 
   const TensorDict& tensors_;
-  std::set<std::string> taken_;
+  std::set<std::string> read_;
 };
 
 }  // namespace
@@ -217,7 +220,7 @@ void load_optimizer_state_dict(torch::optim::AdamW& optimizer, const torch::nn::
     states.emplace_back(parameter.unsafeGetTensorImpl(), reader.read(name, parameter, options));
   };
   for_each_parameter("load_optimizer_state_dict", optimizer, module, read);
-  reader.refuse_the_rest();
+  reader.refuse_unread();
   TORCH_CHECK(reader.problems.empty(),
               "load_optimizer_state_dict: the tensors do not fit the optimizer:", reader.problems);
 
