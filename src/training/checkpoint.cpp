@@ -12,8 +12,7 @@
 #include "mini/optimizer.h"
 #include "mini/safetensors.h"
 #include "mini/state_dict.h"
-#include "training/prefix_errors.h"
-#include "training/value_or_none.h"
+#include "training/errors.h"
 
 namespace mini {
 namespace {

@@ -7,7 +7,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,8 +15,7 @@
 #include "files/mapped_file.h"
 #include "files/safetensors_header.h"
 #include "mini/safetensors.h"
-#include "training/prefix_errors.h"
-#include "training/value_or_none.h"
+#include "training/errors.h"
 
 namespace mini {
 namespace {
@@ -25,33 +23,24 @@ namespace {
 constexpr const char* kTensorName = "tokens";
 constexpr const char* kVocabSize = "vocab_size";
 
-template <typename Id>
-constexpr const char* kDtype = sizeof(Id) == 2 ? "U16" : "U32";
-
-/// Whether an Id can hold every token id of `tokenizer`.
-template <typename Id>
-bool fits(const Tokenizer& tokenizer) {
-  return tokenizer.vocab_size() - 1 <= int64_t{std::numeric_limits<Id>::max()};
-}
-
-template <typename Id>
-std::string token_file_header(int64_t count, int64_t vocab_size) {
-  detail::SafetensorsHeader header;
-  header.metadata = {{kVocabSize, std::to_string(vocab_size)}};
-  header.tensors.push_back(
-      {.name = kTensorName, .dtype = kDtype<Id>, .shape = {count}, .begin = 0, .end = 0});
-  detail::place_tensors(header.tensors);
-  return detail::write_safetensors_header(header);
-}
-
+/// Writes the token ids as elements of type Id, uint16_t or uint32_t.
 template <typename Id>
 void write_tokens_as(const std::filesystem::path& path, std::string_view text,
                      const Tokenizer& tokenizer) {
   int64_t count = 0;
   for (std::size_t offset = 0; offset < text.size(); ++count) tokenizer.next_token(text, offset);
 
+  detail::SafetensorsHeader header;
+  header.metadata = {{kVocabSize, std::to_string(tokenizer.vocab_size())}};
+  header.tensors.push_back({.name = kTensorName,
+                            .dtype = sizeof(Id) == 2 ? "U16" : "U32",
+                            .shape = {count},
+                            .begin = 0,
+                            .end = 0});
+  detail::place_tensors(header.tensors);
+
   detail::AtomicFile file(path);
-  file.write(token_file_header<Id>(count, tokenizer.vocab_size()));
+  file.write(detail::write_safetensors_header(header));
   constexpr std::size_t kPiece = 1 << 16;
   std::vector<Id> piece;
   piece.reserve(kPiece);
@@ -90,7 +79,7 @@ std::string_view TextFile::bytes() const { return file_->bytes(); }
 void write_tokens(const std::filesystem::path& path, std::string_view text,
                   const Tokenizer& tokenizer) {
   const auto write_as =
-      fits<uint16_t>(tokenizer) ? write_tokens_as<uint16_t> : write_tokens_as<uint32_t>;
+      tokenizer.vocab_size() <= 1 << 16 ? write_tokens_as<uint16_t> : write_tokens_as<uint32_t>;
   detail::prefix_errors("write_tokens", [&] { write_as(path, text, tokenizer); });
 }
 

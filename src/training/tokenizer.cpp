@@ -13,7 +13,7 @@
 
 #include "files/json_file.h"
 #include "files/utf8.h"
-#include "training/prefix_errors.h"
+#include "training/errors.h"
 
 namespace mini {
 namespace {
