@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -36,6 +35,12 @@ at::Tensor laid_out_as(const at::Tensor& parameter, const at::Tensor& tensor) {
   return at::empty_like(parameter, parameter.options().dtype(tensor.scalar_type())).copy_(tensor);
 }
 
+void allocate_moments(AdamWParamState& state, const at::Tensor& parameter, bool amsgrad) {
+  state.exp_avg(at::zeros_like(parameter));
+  state.exp_avg_sq(at::zeros_like(parameter));
+  if (amsgrad) state.max_exp_avg_sq(at::zeros_like(parameter));
+}
+
 /// The tensor arguments of one fused operation, for the parameters of one group.
 struct FusedStep {
   std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps;
@@ -47,11 +52,7 @@ struct FusedStep {
     TORCH_CHECK(parameter.is_non_overlapping_and_dense(),
                 "AdamW: expected a non-overlapping and dense parameter, got sizes ",
                 parameter.sizes(), " and strides ", parameter.strides());
-    if (state.step() == 0) {
-      state.exp_avg(at::zeros_like(parameter));
-      state.exp_avg_sq(at::zeros_like(parameter));
-      if (amsgrad) state.max_exp_avg_sq(at::zeros_like(parameter));
-    }
+    if (state.step() == 0) allocate_moments(state, parameter, amsgrad);
     state.step(state.step() + 1);
     parameters.push_back(parameter);
     gradients.push_back(laid_out_as(parameter, gradient));
@@ -87,63 +88,38 @@ void for_each_parameter(const char* function, const torch::optim::AdamW& optimiz
   }
 }
 
-/// Reads the state of each parameter from named tensors and collects what does not fit.
-class StateReader {
- public:
-  explicit StateReader(const TensorDict& tensors) : tensors_(tensors) {}
+/// Adds the state of one parameter to `tensors`. The moments share the memory of the state.
+void add_state(TensorDict& tensors, const std::string& name, const AdamWParamState& state) {
+  tensors.insert(name + ".step", at::scalar_tensor(state.step(), at::kLong));
+  const auto add = [&](const char* moment, const at::Tensor& tensor) {
+    if (tensor.defined()) tensors.insert(name + moment, tensor);
+  };
+  add(".exp_avg", state.exp_avg());
+  add(".exp_avg_sq", state.exp_avg_sq());
+  add(".max_exp_avg_sq", state.max_exp_avg_sq());
+}
 
-  std::unique_ptr<AdamWParamState> read(const std::string& name, const at::Tensor& parameter,
-                                        const AdamWOptions& options) {
-    auto state = std::make_unique<AdamWParamState>();
-    const at::Tensor step = find(name + ".step", {}, at::kLong);
-    if (!step.defined()) return state;
-    state->step(step.item<int64_t>());
-    if (state->step() < 0) {
-      problems += c10::str("\n  ", name, ".step: expected at least 0, got ", state->step());
+/// One line for each tensor that is missing, unexpected, or of another shape or dtype.
+std::string mismatches(const TensorDict& expected, const TensorDict& tensors) {
+  std::string list;
+  for (const auto& item : expected) {
+    const at::Tensor& want = item.value();
+    const at::Tensor* got = tensors.find(item.key());
+    if (got == nullptr || !got->defined()) {
+      list += "\n  missing: " + item.key();
+    } else if (!got->sizes().equals(want.sizes())) {
+      list += c10::str("\n  ", item.key(), ": wrong shape, expected ", want.sizes(), ", got ",
+                       got->sizes());
+    } else if (got->scalar_type() != want.scalar_type()) {
+      list += c10::str("\n  ", item.key(), ": wrong dtype, expected ", want.scalar_type(), ", got ",
+                       got->scalar_type());
     }
-    if (state->step() <= 0) return state;
-    state->exp_avg(moment(name + ".exp_avg", parameter));
-    state->exp_avg_sq(moment(name + ".exp_avg_sq", parameter));
-    if (options.amsgrad()) state->max_exp_avg_sq(moment(name + ".max_exp_avg_sq", parameter));
-    return state;
   }
-
-  void refuse_unread() {
-    for (const auto& item : tensors_) {
-      if (read_.count(item.key()) == 0) problems += "\n  unexpected: " + item.key();
-    }
+  for (const auto& item : tensors) {
+    if (!expected.contains(item.key())) list += "\n  unexpected: " + item.key();
   }
-
-  std::string problems;
-
- private:
-  /// The tensor `name`. If it does not fit, adds a problem and returns an undefined tensor.
-  at::Tensor find(const std::string& name, at::IntArrayRef sizes, at::ScalarType dtype) {
-    read_.insert(name);
-    const at::Tensor* tensor = tensors_.find(name);
-    if (tensor == nullptr || !tensor->defined()) {
-      problems += "\n  missing: " + name;
-    } else if (!tensor->sizes().equals(sizes)) {
-      problems +=
-          c10::str("\n  ", name, ": wrong shape, expected ", sizes, ", got ", tensor->sizes());
-    } else if (tensor->scalar_type() != dtype) {
-      problems += c10::str("\n  ", name, ": wrong dtype, expected ", dtype, ", got ",
-                           tensor->scalar_type());
-    } else {
-      return *tensor;
-    }
-    return {};
-  }
-
-  at::Tensor moment(const std::string& name, const at::Tensor& parameter) {
-    const at::Tensor tensor = find(name, parameter.sizes(), parameter.scalar_type());
-    if (!tensor.defined()) return {};
-    return at::empty_like(parameter).copy_(tensor);
-  }
-
-  const TensorDict& tensors_;
-  std::set<std::string> read_;
-};
+  return list;
+}
 
 }  // namespace
 
@@ -194,17 +170,9 @@ TensorDict optimizer_state_dict(const torch::optim::AdamW& optimizer,
   TensorDict tensors;
   const auto add = [&](const std::string& name, const at::Tensor& parameter, const AdamWOptions&) {
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
-    if (found == optimizer.state().end()) {
-      tensors.insert(name + ".step", at::scalar_tensor(0, at::kLong));
-      return;
-    }
-    const auto& state = static_cast<const AdamWParamState&>(*found->second);
-    tensors.insert(name + ".step", at::scalar_tensor(state.step(), at::kLong));
-    tensors.insert(name + ".exp_avg", state.exp_avg());
-    tensors.insert(name + ".exp_avg_sq", state.exp_avg_sq());
-    if (state.max_exp_avg_sq().defined()) {
-      tensors.insert(name + ".max_exp_avg_sq", state.max_exp_avg_sq());
-    }
+    const bool is_new = found == optimizer.state().end();
+    add_state(tensors, name,
+              is_new ? AdamWParamState() : static_cast<const AdamWParamState&>(*found->second));
   };
   for_each_parameter("optimizer_state_dict", optimizer, module, add);
   return tensors;
@@ -213,17 +181,31 @@ TensorDict optimizer_state_dict(const torch::optim::AdamW& optimizer,
 void load_optimizer_state_dict(torch::optim::AdamW& optimizer, const torch::nn::Module& module,
                                const TensorDict& tensors) {
   const at::NoGradGuard no_grad;
-  StateReader reader(tensors);
+  TensorDict expected;
+  std::string problems;
   std::vector<std::pair<void*, std::unique_ptr<AdamWParamState>>> states;
-  const auto read = [&](const std::string& name, const at::Tensor& parameter,
-                        const AdamWOptions& options) {
-    states.emplace_back(parameter.unsafeGetTensorImpl(), reader.read(name, parameter, options));
+  const auto add = [&](const std::string& name, const at::Tensor& parameter,
+                       const AdamWOptions& options) {
+    auto state = std::make_unique<AdamWParamState>();
+    const at::Tensor* step = tensors.find(name + ".step");
+    if (step != nullptr && step->scalar_type() == at::kLong && step->dim() == 0) {
+      state->step(step->item<int64_t>());
+    }
+    if (state->step() < 0) {
+      problems += c10::str("\n  ", name, ".step: expected at least 0, got ", state->step());
+    } else if (state->step() > 0) {
+      allocate_moments(*state, parameter, options.amsgrad());
+    }
+    add_state(expected, name, *state);
+    states.emplace_back(parameter.unsafeGetTensorImpl(), std::move(state));
   };
-  for_each_parameter("load_optimizer_state_dict", optimizer, module, read);
-  reader.refuse_unread();
-  TORCH_CHECK(reader.problems.empty(),
-              "load_optimizer_state_dict: the tensors do not fit the optimizer:", reader.problems);
+  for_each_parameter("load_optimizer_state_dict", optimizer, module, add);
+  problems += mismatches(expected, tensors);
+  TORCH_CHECK(problems.empty(),
+              "load_optimizer_state_dict: the tensors do not fit the optimizer:", problems);
 
+  // The moments in `expected` are those of `states`.
+  for (auto& item : expected) item.value().copy_(tensors[item.key()]);
   optimizer.state().clear();
   for (auto& [parameter, state] : states) {
     if (state->step() > 0) optimizer.state()[parameter] = std::move(state);
