@@ -5,7 +5,7 @@
 // A checkpoint is a folder of four files:
 //   model.safetensors       parameters and buffers of the module, from `state_dict`
 //   optimizer.safetensors   state of the optimizer, from `optimizer_state_dict`
-//   generators.safetensors  states of the random generators, (N) uint8 each
+//   generators.safetensors  states of the random generators, as uint8 tensors
 //   state.json              step, time, best validation loss and configuration
 #pragma once
 

@@ -28,10 +28,10 @@ constexpr const char* kGeneratorsFile = "generators.safetensors";
 constexpr const char* kStateFile = "state.json";
 
 detail::Json to_json(const TrainingState& state) {
-  detail::Json json = {
-      {"format", kFormat},        {"version", kVersion},      {"step", state.step},
-      {"seconds", state.seconds}, {"best_val_loss", nullptr},  // JSON cannot express infinity
-      {"config", state.config}};
+  // JSON has no infinity: a best_val_loss of infinity is written as null.
+  detail::Json json = {{"format", kFormat},        {"version", kVersion},
+                       {"step", state.step},       {"seconds", state.seconds},
+                       {"best_val_loss", nullptr}, {"config", state.config}};
   if (std::isfinite(state.best_val_loss)) json["best_val_loss"] = state.best_val_loss;
   return json;
 }

@@ -22,7 +22,7 @@ extern "C" __attribute__((weak)) int MKL_Set_Num_Threads_Local(int threads);
 namespace mini {
 namespace {
 
-// While it exists, LibTorch's operations on the calling thread use one thread.
+// While an object exists, LibTorch's operations on the calling thread use one thread.
 // at::set_num_threads would also change the number for threads that start later. LibTorch's
 // operations run on one thread inside a parallel region anyway, but MKL would still split its
 // products for several threads and copy each piece.
@@ -46,8 +46,8 @@ class OneThread {
 #endif
   }
 
-  // A thread's first call to get_num_threads() initialises its numbers, so it must come before they
-  // are set.
+  // The first call of get_num_threads() on a thread initialises OpenMP's and MKL's numbers for that
+  // thread, so the call must come before the numbers are changed.
   int threads_ = at::get_num_threads();
   int mkl_threads_ = 0;
 };
