@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Checkpoints: what a training run needs to go on as if it had never stopped.
+// Checkpoints of a training run. A run that was stopped or killed resumes from its last checkpoint
+// and, with the same number of threads, computes the same bits as an uninterrupted run.
 //
-// A folder of model.safetensors (the module's parameters and buffers), optimizer.safetensors
-// (`optimizer_state_dict`) and state.json (`TrainingState`).
+// A checkpoint is a folder of four files:
+//   model.safetensors       parameters and buffers of the module, from `state_dict`
+//   optimizer.safetensors   state of the optimizer, from `optimizer_state_dict`
+//   generators.safetensors  states of the random generators, as uint8 tensors
+//   state.json              step, time, best validation loss and configuration
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,36 +28,42 @@ class AdamW;
 
 namespace mini {
 
-/// What belongs to a run beside its model and its optimizer.
+/// The state of a training run apart from its model and its optimizer.
 struct TrainingState {
-  int64_t step = 0;      ///< Updates made; a `LearningRateSchedule` is set to it.
-  double seconds = 0.0;  ///< Time they took.
+  /// Number of updates so far, for `LearningRateSchedule::set_current_step`.
+  int64_t step = 0;
+  /// Training time so far.
+  double seconds = 0.0;
+  /// Lowest validation loss so far.
   double best_val_loss = std::numeric_limits<double>::infinity();
-  /// What each random generator's `get_state()` gave, by names of the caller's.
+  /// `get_state()` of each random generator, under names that the caller chooses.
   std::map<std::string, at::Tensor> generators = {};
-  /// Whatever must be the same when the run goes on, as text.
+  /// Settings that must be equal when the run resumes, each as text.
   std::map<std::string, std::string> config = {};
 };
 
-/// Writes a checkpoint to the folder `path`, in place of the one that is there.
+/// Writes a checkpoint to the folder `path`. A checkpoint that is already there is replaced.
 ///
-/// The new one is written beside it, flushed to the disk, and takes its place in one step: an
-/// error, a full disk or a kill at any moment leaves the last good one, and what else it leaves is
-/// never loaded and goes with the next save. There may be one writer of a path at a time.
+/// The new folder is written next to `path`, flushed to disk, and then replaces the old folder in
+/// one step. If an error, a full disk or a kill interrupts the save, the old checkpoint remains
+/// valid. Leftovers are never loaded; the next save removes them. Only one process may write to a
+/// path at a time.
 ///
-/// Throws c10::Error if it cannot be written, or if `path` is a folder of other files.
+/// Throws c10::Error if a file cannot be written, if the folder at `path` holds files that do not
+/// belong to a checkpoint, or if a generator state is not a uint8 tensor.
 MINI_API void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module& module,
                               const torch::optim::AdamW& optimizer, const TrainingState& state);
 
-/// Loads the checkpoint at `path` into `module` and `optimizer`, and returns the rest.
+/// Loads the checkpoint at `path` into `module` and `optimizer`, and returns its training state.
 ///
-/// Module and optimizer must be made as those that were saved. The tensors that they hold keep
-/// their places; nothing refers to the files afterwards.
+/// `module` and `optimizer` must be constructed like the saved ones, and `config` must equal the
+/// saved configuration. The tensors of `module` are filled in place. Nothing refers to the files
+/// afterwards.
 ///
-/// Throws c10::Error if a file is missing, cut off, damaged or of another version, if the files
-/// belong to different steps, if the saved configuration is not `config` (naming both values of
-/// whatever differs), or if a tensor does not fit. Module and optimizer are
-/// untouched then, but for the last: they may have been loaded in part.
+/// Throws c10::Error if a file is missing, cut off, damaged or of another version; if the files
+/// belong to different steps; if the configurations differ, with both values of each setting that
+/// differs; or if a tensor does not fit. On error, `module` and `optimizer` are unchanged, with one
+/// exception: if a tensor does not fit the optimizer, `module` is already loaded.
 MINI_API TrainingState load_checkpoint(const std::filesystem::path& path, torch::nn::Module& module,
                                        torch::optim::AdamW& optimizer,
                                        const std::map<std::string, std::string>& config);

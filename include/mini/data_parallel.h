@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Data parallelism over the threads of one process: each takes sequences of its own through the
-// forward and the backward pass, and all meet once, where the gradients are added up.
+// Data-parallel training on the threads of one process. The batch is split into parts, each thread
+// runs the forward and backward pass of its own parts, and the gradients are added at the end.
 //
-// LibTorch's own way, all threads in one operation after the other, waits at each for the slowest
-// of them, and a training step of a small model has hundreds.
+// By default, LibTorch runs each operation on all threads, and the threads synchronise after every
+// operation. A training step of a small model has hundreds of operations.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,36 +17,41 @@
 
 namespace mini {
 
-/// Adds the gradients of a batch's loss to those of `parameters`, as `backward` does, and returns
-/// the loss, a scalar. The batch is cut into `parts` of consecutive sequences (or whatever a
-/// batch has rows of), one a thread by default.
+/// Computes the loss of a batch and adds its gradients to those of `parameters`, as `backward()`
+/// does. Returns the loss as a scalar tensor that does not require a gradient.
 ///
-///     const auto loss = [&](int64_t begin, int64_t end) {  // the share of these sequences
-///       const double share = double(end - begin) / double(x.size(0));
-///       return share * model->loss(x.slice(0, begin, end), targets.slice(0, begin, end));
+///     const auto loss = [&](int64_t begin, int64_t end) {  // contribution of rows [begin, end)
+///       const double weight = double(end - begin) / double(x.size(0));
+///       return weight * model->loss(x.slice(0, begin, end), targets.slice(0, begin, end));
 ///     };
 ///     optimizer.zero_grad();
 ///     mini::data_parallel_backward(model->parameters(), x.size(0), loss);
 ///     optimizer.step();
 ///
-/// `loss(begin, end)` is what the sequences [begin, end) of the batch_size add to the loss: one
-/// number. It is called for several parts at a time, each on a thread of its own; it may change
-/// nothing that they share, and builds its graph from the parameters on, since each part goes back
-/// through the whole of its own. LibTorch's operations take one thread in there, but all of them
-/// where there is one part; grad mode, autocast and the like are as at the call. Hooks on a
-/// parameter run on each part's gradient.
+/// - `parameters` receive gradients if they require them and the loss reaches them; the other
+///   parameters are left unchanged. A parameter that is listed twice counts once. Gradients of
+///   other leaf tensors are discarded.
+/// - `batch_size` is the number of rows of the batch, for instance its sequences.
+/// - `loss(begin, end)` returns the contribution of rows [begin, end) to the loss of the batch: a
+///   tensor of one element that requires a gradient. The contributions of all parts are added.
+///   Several threads call `loss` at the same time. Each call must build its own graph, starting
+///   from the parameters, and must not modify shared state.
+/// - `parts` is the number of slices of consecutive rows that the batch is split into, at most
+///   batch_size. The default is one part per thread. If the gradients of these parts would exceed
+///   512 MiB in total, or if a parameter is not on the CPU, the default is one part.
 ///
-/// The gradients of several parts are added in order, so their bits depend on how many there are
-/// and not on the threads. Not so where parts draw from one generator, as dropout does: the draws
-/// fall as the threads come. One part keeps them in order.
+/// With several parts, LibTorch's operations in `loss` run on one thread each; with one part, they
+/// run on all threads. Grad mode, autocast and the other thread-local settings are the caller's.
+/// Hooks that `register_hook` added to a parameter run once per part, on the gradient of that part.
 ///
-/// Parameters that the loss does not reach, or that need no gradient, are left as they are; of
-/// other leaves no gradient is kept. A part holds gradients of its own until all are done: by
-/// default the batch stays whole where they would take more than 512 MiB together, and off the CPU.
+/// The gradients of the parts are added in order, so their bits depend on the number of parts, not
+/// on the number of threads. If several parts draw from one generator, as dropout does, the order
+/// of the draws is not fixed. With one part it is. Each part keeps its own gradients in memory
+/// until all parts are done.
 ///
-/// Throws what `loss` and hooks throw, and c10::Error if batch_size or parts is below 1, if no
-/// parameter needs a gradient, or for a loss that is not one number or needs none. Gradients are
-/// unchanged then.
+/// Throws what `loss` or a hook throws. Throws c10::Error if batch_size or parts is below 1, if no
+/// parameter requires a gradient, or if a loss does not have one element or does not require a
+/// gradient. If the function throws, no gradient has changed.
 MINI_API at::Tensor data_parallel_backward(
     const std::vector<at::Tensor>& parameters, int64_t batch_size,
     const std::function<at::Tensor(int64_t begin, int64_t end)>& loss,

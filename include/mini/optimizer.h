@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// AdamW for any module: which parameters decay, one operation a step, its state in named tensors.
+// The AdamW optimizer for any module: parameter groups with and without weight decay, a fused step,
+// and the optimizer's state as named tensors.
 //
 // Paper   Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2.
 #pragma once
@@ -16,42 +17,51 @@
 
 namespace mini {
 
-/// The parameters of `module` that are trained, in two groups: those of two dimensions and more
-/// decay by `options.weight_decay()`, vectors and scalars (biases, norms) do not. Both take the
-/// other options as they are. A parameter that stands in the module twice is taken once, and one
-/// without requires_grad not at all.
+/// Returns the parameters of `module` that require a gradient, in two groups.
+///
+/// The first group holds the parameters with two or more dimensions and decays them by
+/// `options.weight_decay()`. The second group holds vectors and scalars, such as biases and norms,
+/// and has a weight decay of 0. Both groups use the other options unchanged. A tied parameter is
+/// listed once.
 ///
 ///     const auto options = torch::optim::AdamWOptions(1e-3).weight_decay(0.1);
 ///     mini::AdamW optimizer(mini::decay_groups(*model, options), options);
 MINI_API std::vector<torch::optim::OptimizerParamGroup> decay_groups(
     const torch::nn::Module& module, const torch::optim::AdamWOptions& options);
 
-/// LibTorch's AdamW, with its options, groups, state and files, whose step is one fused operation
-/// for each group instead of a dozen small ones for each parameter.
+/// LibTorch's AdamW with a fused step: one operation for each group, where LibTorch's class runs
+/// about a dozen operations for each parameter.
 ///
-/// The result differs from LibTorch's in the last bits. Parameters without a gradient are passed
-/// over. `step` throws c10::Error for gradients that are not dense, and for parameters whose
-/// elements are not all of their memory, such as a slice.
+/// Options, groups, state and saved files are those of `torch::optim::AdamW`. Results differ from
+/// LibTorch's in the last bits.
 class MINI_API AdamW : public torch::optim::AdamW {
  public:
   using torch::optim::AdamW::AdamW;
+  /// Updates the parameters that have a gradient. If `closure` is given, calls it first with
+  /// gradients enabled and returns its loss; otherwise returns an undefined tensor.
+  /// Throws c10::Error if a gradient is not dense, or if the elements of a parameter overlap or
+  /// have gaps between them, as in a slice.
   at::Tensor step(LossClosure closure = nullptr) override;
 };
 
-/// The state of `optimizer` by the names that `module` gives its parameters: `NAME.step` for each,
-/// int64, and where that is above 0 `NAME.exp_avg` and `NAME.exp_avg_sq` of the parameter's shape,
-/// with amsgrad also `NAME.max_exp_avg_sq`.
+/// Returns the state of `optimizer` as tensors that are named after the parameters of `module`:
+/// - `NAME.step`, an int64 scalar, for every parameter of the optimizer;
+/// - `NAME.exp_avg` and `NAME.exp_avg_sq`, of the parameter's shape, if the step is above 0;
+/// - `NAME.max_exp_avg_sq`, of the parameter's shape, if the step is above 0 and amsgrad is set.
 ///
-/// The tensors share the optimizer's memory. Options (rates, decay) are no state.
-/// Throws c10::Error for a parameter of the optimizer that the module does not have.
+/// The moments share the optimizer's memory. Options such as the learning rate are not included.
+///
+/// Throws c10::Error if the optimizer holds a parameter that is not in `module`.
 MINI_API torch::OrderedDict<std::string, at::Tensor> optimizer_state_dict(
     const torch::optim::AdamW& optimizer, const torch::nn::Module& module);
 
-/// Copies what `optimizer_state_dict` gave into the state of `optimizer`, which then goes on as the
-/// other would have.
+/// Replaces the state of `optimizer` by a copy of `tensors`, the result of `optimizer_state_dict`.
+/// With equal parameters, options and gradients, `optimizer` then makes the same updates as the
+/// saved one, bit for bit.
 ///
-/// Throws one c10::Error that lists everything missing, unexpected, or of a wrong shape or dtype.
-/// The optimizer is unchanged then.
+/// Throws one c10::Error that lists every tensor that is missing, unexpected, or of a wrong shape
+/// or dtype. Throws c10::Error if the optimizer holds a parameter that is not in `module`. On
+/// error, the optimizer is unchanged.
 MINI_API void load_optimizer_state_dict(torch::optim::AdamW& optimizer,
                                         const torch::nn::Module& module,
                                         const torch::OrderedDict<std::string, at::Tensor>& tensors);

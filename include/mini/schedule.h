@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The learning rate over a training run: linear warm-up, then a cosine down to a minimum.
+// A learning-rate schedule: linear warm-up, then cosine decay to a minimum.
 //
-// Source  nanoGPT's `get_lr`; the cosine is that of Loshchilov and Hutter 2017, "SGDR", equation 5.
+// Source  nanoGPT's `get_lr`. Cosine: Loshchilov and Hutter 2017, "SGDR", equation 5.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -15,44 +15,46 @@
 
 namespace mini {
 
-/// The factor on the learning rates at each step. Steps count updates of the optimizer, from 0.
+/// Options for `LearningRateSchedule`: the factor on the learning rates at each step. A step is one
+/// update of the optimizer; steps are counted from 0.
 struct ScheduleOptions {
-  /// Steps before the factor is 1; step i of them has (i + 1) / (warmup_steps + 1), never 0.
+  /// Length of the warm-up. At step i < warmup_steps the factor is (i + 1) / (warmup_steps + 1).
   int64_t warmup_steps = 0;
-  /// First step at the minimum; unset keeps the factor at 1 after the warm-up.
+  /// First step at which the factor is min_factor. If unset, the factor stays 1 after the warm-up.
   std::optional<int64_t> decay_end = std::nullopt;
-  /// The minimum, in [0, 1].
+  /// The factor at the end of the decay, in [0, 1].
   double min_factor = 0.0;
 };
 
-/// Sets the rates of an optimizer's groups to the rate each had at the start, times the factor.
+/// Sets the learning rate of each parameter group of an optimizer: the group's initial rate times a
+/// factor that depends on the step.
 ///
 ///     mini::LearningRateSchedule schedule(optimizer, {.warmup_steps = 100, .decay_end = 2000});
 ///     for (...) {
-///       optimizer.step();   // the first one already at the rate of step 0
-///       schedule.step();    // on to the next step
+///       optimizer.step();   // the constructor has set the rates of step 0
+///       schedule.step();    // sets the rates of the next step
 ///     }
 ///
-/// Refers to the optimizer, which must outlive it.
-/// Throws c10::Error for steps below 0, a decay_end before the end of the warm-up, or a min_factor
-/// out of range.
+/// The optimizer must outlive the schedule.
+/// Throws c10::Error if warmup_steps is below 0, if decay_end is below warmup_steps, or if
+/// min_factor is not in [0, 1].
 class MINI_API LearningRateSchedule final : public torch::optim::LRScheduler {
  public:
   LearningRateSchedule(torch::optim::Optimizer& optimizer, const ScheduleOptions& options);
 
-  /// The factor at `step`.
+  /// Returns the factor at `step`.
   double factor(int64_t step) const;
 
-  /// The step whose rates are set; all there is to save.
+  /// Returns the step whose rates are set. A checkpoint needs no other state of the schedule.
   int64_t current_step() const { return int64_t{step_count_} - 1; }
-  /// Sets the rates of `step`, as if all before it had been gone through.
+  /// Sets the rates of `step`. Throws c10::Error if `step` is below 0 or above 2^32 - 2.
   void set_current_step(int64_t step);
 
  private:
   std::vector<double> get_lrs() override;
 
   ScheduleOptions options_;
-  std::vector<double> base_rates_;  // of each group, at a factor of 1
+  std::vector<double> base_rates_;  // the initial rate of each group
 };
 
 }  // namespace mini

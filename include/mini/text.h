@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A text to train on: read once, kept as tokens in a file, looked at through windows.
+// Training text: a mapped text file, a file of its tokens, and batches of windows over the tokens.
 //
 //     const mini::TextFile text("tinyshakespeare.txt");
 //     const auto tokenizer = mini::Tokenizer::characters(text.bytes());
@@ -10,7 +10,7 @@
 //     mini::RandomWindows windows(train, /*batch_size=*/32, /*block_size=*/64, /*seed=*/1337);
 //     const mini::Batch batch = windows.next();
 //
-// Shapes  N tokens of a text, B windows in a batch, T tokens in a window.
+// Shapes  N tokens in a text, B windows in a batch, T tokens in a window.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -31,54 +31,64 @@ class MappedFile;
 
 namespace mini {
 
-/// The bytes of a file, mapped: they come from the disk as they are read, so that a large text
-/// takes no memory. They live as long as the object or a copy of it.
-/// Throws c10::Error, with the path, if it cannot be read, is no regular file, or is empty.
+/// A memory-mapped text file. Pages are read from the disk on first access, so a text may be larger
+/// than the memory.
 class MINI_API TextFile {
  public:
+  /// Throws c10::Error, with the path, if the file cannot be read, is not a regular file, or
+  /// is empty.
   explicit TextFile(const std::filesystem::path& path);
+  /// Returns the bytes of the file. They are valid as long as the object or a copy of it exists.
   std::string_view bytes() const;
 
  private:
   std::shared_ptr<const detail::MappedFile> file_;
 };
 
-/// Encodes `text` and writes its tokens to `path`, piece by piece, whole or not at all.
+/// Encodes `text` and writes its tokens to the file `path`. The memory used does not depend on the
+/// length of the text.
 ///
-/// The file is a safetensors file of one tensor, `tokens` (N): U16 where the ids fit, else U32. Its
-/// metadata says `vocab_size`.
-/// Throws c10::Error as `Tokenizer::encode` does, or if the file cannot be written.
+/// The file is a safetensors file with one tensor, `tokens` (N). Its dtype is U16 if vocab_size is
+/// at most 2^16, else U32. The metadata contains `vocab_size`.
+///
+/// Throws c10::Error if `tokenizer` cannot encode the text, or if the file cannot be written. On
+/// error, an older file at `path` is unchanged.
 MINI_API void write_tokens(const std::filesystem::path& path, std::string_view text,
                            const Tokenizer& tokenizer);
 
-/// Maps the tokens that `write_tokens` wrote.  -> (N) uint16 or uint32
-/// Throws c10::Error, with the path, if the file is something else or of another vocab_size.
+/// Maps a file that `write_tokens` wrote and returns its tokens.  -> (N) uint16 or uint32
+/// Throws c10::Error, with the path, if the file cannot be read, if it holds other tensors than
+/// `tokens`, or if its vocab_size differs.
 MINI_API at::Tensor read_tokens(const std::filesystem::path& path, int64_t vocab_size);
 
+/// The result of `split_tokens`.
 struct TokenSplit {
   at::Tensor train, validation;
 };
 
-/// The first 90 %, rounded down, and the rest: views of `tokens` (N).
+/// Splits `tokens` (N) into the first 90 %, rounded down, and the rest. Both are views of `tokens`.
+/// Throws c10::Error if `tokens` is not one-dimensional.
 MINI_API TokenSplit split_tokens(const at::Tensor& tokens);
 
-/// Windows and what follows in each place: targets[b][t] is the token after inputs[b][t].
+/// A batch of windows and their targets: targets[b][t] is the token that follows inputs[b][t].
 struct Batch {
   at::Tensor inputs, targets;  // (B, T) int64
 };
 
-/// Batches of windows that begin anywhere in a text, each place as likely as the others.
-///
-/// `tokens` (N) is of any integer type; B = batch_size, T = block_size. The windows depend on the
-/// seed and on how many were drawn before, on nothing else.
-/// Throws c10::Error for sizes below 1 and for a text that has no block_size + 1 tokens.
+/// Draws batches of windows that begin at random places of a text. All places are equally likely.
 class MINI_API RandomWindows {
  public:
+  /// `tokens` (N) has any integer dtype; B = batch_size, T = block_size.
+  /// `seed` is the seed of `generator()`.
+  /// Throws c10::Error if batch_size or block_size is below 1, or if N is below block_size + 1.
   RandomWindows(at::Tensor tokens, int64_t batch_size, int64_t block_size, uint64_t seed);
 
+  /// Returns the next batch. Its windows depend only on the tokens, the seed, and the number of
+  /// windows drawn before.
   Batch next();
 
-  /// The only state: whoever saves and restores it goes on with the same windows.
+  /// Returns the generator that draws the places. It is the only state: after its state is
+  /// restored, `next` returns the same batches again.
   at::Generator& generator() { return generator_; }
 
  private:
@@ -87,11 +97,14 @@ class MINI_API RandomWindows {
   at::Generator generator_;
 };
 
-/// Calls `visit` with windows one behind the other, in which each token but the first is a target
-/// exactly once: batches of up to batch_size windows (B, T), then the rest as one shorter window.
+/// Calls `visit` with batches of consecutive windows, in the order of the text. Every token but the
+/// first is a target exactly once, so the batches cover the text, for instance to evaluate a loss.
 ///
-/// `tokens` (N) is of any integer type. Throws c10::Error for sizes below 1 and for less than two
-/// tokens.
+/// A batch has batch_size windows (B, T) with T = block_size; the last batch may have fewer.
+/// Targets that do not fill a window follow as one batch with a single shorter window.
+/// `tokens` (N) has any integer dtype.
+///
+/// Throws c10::Error if batch_size or block_size is below 1, or if N is below 2.
 MINI_API void for_each_window(const at::Tensor& tokens, int64_t batch_size, int64_t block_size,
                               const std::function<void(const Batch&)>& visit);
 

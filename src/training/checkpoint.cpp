@@ -1,72 +1,50 @@
 // SPDX-License-Identifier: MIT
 #include "mini/checkpoint.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
+#include <torch/ordered_dict.h>
 
 #include <cmath>
 #include <stdexcept>
-#include <string_view>
 
 #include "files/atomic_folder.h"
 #include "files/json_file.h"
 #include "mini/optimizer.h"
 #include "mini/safetensors.h"
 #include "mini/state_dict.h"
+#include "training/errors.h"
 
 namespace mini {
 namespace {
 
 namespace fs = std::filesystem;
+using TensorDict = torch::OrderedDict<std::string, at::Tensor>;
 
 constexpr const char* kFormat = "mini-transformer checkpoint";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr const char* kGeneratorsFile = "generators.safetensors";
 constexpr const char* kStateFile = "state.json";
-constexpr const char* kHexDigits = "0123456789abcdef";
-
-std::string to_hex(const at::Tensor& tensor) {
-  const at::Tensor bytes = tensor.contiguous();
-  std::string text;
-  for (const uint8_t byte :
-       at::ArrayRef<uint8_t>(bytes.const_data_ptr<uint8_t>(), bytes.nbytes())) {
-    text += {kHexDigits[byte / 16], kHexDigits[byte % 16]};
-  }
-  return text;
-}
-
-at::Tensor from_hex(const std::string& text) {
-  const std::string_view digits = kHexDigits;
-  if (text.size() % 2 != 0 || text.find_first_not_of(digits) != std::string::npos) {
-    throw std::runtime_error("expected bytes in hexadecimal");
-  }
-  const at::Tensor bytes = at::empty({static_cast<int64_t>(text.size() / 2)}, at::kByte);
-  for (std::size_t i = 0; i < text.size() / 2; ++i) {
-    const std::size_t high = digits.find(text[2 * i]), low = digits.find(text[2 * i + 1]);
-    bytes.mutable_data_ptr<uint8_t>()[i] = static_cast<uint8_t>(16 * high + low);
-  }
-  return bytes;
-}
 
 detail::Json to_json(const TrainingState& state) {
+  // JSON has no infinity: a best_val_loss of infinity is written as null.
   detail::Json json = {{"format", kFormat},        {"version", kVersion},
                        {"step", state.step},       {"seconds", state.seconds},
-                       {"best_val_loss", nullptr},  // JSON has no infinity
-                       {"config", state.config},   {"generators", detail::Json::object()}};
+                       {"best_val_loss", nullptr}, {"config", state.config}};
   if (std::isfinite(state.best_val_loss)) json["best_val_loss"] = state.best_val_loss;
-  for (const auto& [name, bytes] : state.generators) json["generators"][name] = to_hex(bytes);
   return json;
 }
 
+/// Returns the state without the generators, which have their own file.
 TrainingState from_json(const detail::Json& json) {
   if (detail::json_member<std::string>(json, "format") != kFormat) {
     throw std::runtime_error("expected a " + std::string(kFormat));
   }
   const auto version = detail::json_member<int64_t>(json, "version");
   if (version != kVersion) {
-    throw std::runtime_error("expected version " + std::to_string(kVersion) + ", got " +
-                             std::to_string(version));
+    throw std::runtime_error("expected a checkpoint of version " + std::to_string(kVersion) +
+                             ", got version " + std::to_string(version));
   }
   TrainingState state;
   state.step = detail::json_member<int64_t>(json, "step");
@@ -77,76 +55,86 @@ TrainingState from_json(const detail::Json& json) {
   for (const auto& item : config.items()) {
     state.config[item.key()] = detail::json_member<std::string>(config, item.key());
   }
-  const auto generators = detail::json_member<detail::Json>(json, "generators");
-  for (const auto& item : generators.items()) {
-    state.generators[item.key()] =
-        from_hex(detail::json_member<std::string>(generators, item.key()));
-  }
   return state;
 }
 
-/// "n_layer 4 there, 6 here; ..." for whatever is not the same; "" if nothing.
-std::string differences(const std::map<std::string, std::string>& there,
-                        const std::map<std::string, std::string>& here) {
-  const auto value = [](const auto& config, const std::string& name) {
-    const auto found = config.find(name);
-    return found == config.end() ? "none" : found->second;
-  };
-  std::map<std::string, std::string> all = there;
-  all.insert(here.begin(), here.end());
+/// "n_layer: expected 6, got 4; ..." for each setting that differs, "" if all are equal.
+std::string differences(const std::map<std::string, std::string>& expected,
+                        const std::map<std::string, std::string>& saved) {
+  std::map<std::string, std::string> all = expected;
+  all.insert(saved.begin(), saved.end());
   std::string list;
   for (const auto& [name, ignored] : all) {
-    const std::string saved = value(there, name), given = value(here, name);
-    if (saved == given) continue;
-    list += (list.empty() ? "" : "; ") + name + " " + saved + " there, " + given + " here";
+    const std::string want = detail::value_or_none(expected, name);
+    const std::string got = detail::value_or_none(saved, name);
+    if (got == want) continue;
+    list += (list.empty() ? "" : "; ") + name + ": expected " + want + ", got " + got;
   }
   return list;
 }
 
-/// The tensors of a file that belongs to `step`.
-torch::OrderedDict<std::string, at::Tensor> load_tensors(const fs::path& path, int64_t step) {
+/// The tensors of the file at `path`, which must belong to `step`.
+TensorDict load_tensors(const fs::path& path, int64_t step) {
   const SafetensorsFile file = load_safetensors(path);
-  const auto found = file.metadata.find("step");
-  TORCH_CHECK(found != file.metadata.end() && found->second == std::to_string(step),
-              "load_checkpoint: ", path.string(), ": expected tensors of step ", step, ", got ",
-              found == file.metadata.end() ? "none" : found->second);
+  const std::string found = detail::value_or_none(file.metadata, "step");
+  TORCH_CHECK(found == std::to_string(step), "load_checkpoint: ", path.string(),
+              ": expected tensors of step ", step, ", got ", found);
   return file.tensors;
+}
+
+void check_generator(const std::string& where, const std::string& name, const at::Tensor& state) {
+  TORCH_CHECK(state.scalar_type() == at::kByte, where, ": generator ", name,
+              ": expected a state of dtype Byte, got ", state.scalar_type());
+}
+
+/// Returns copies, since the tensors of a file are views of its mapping.
+std::map<std::string, at::Tensor> load_generators(const fs::path& path, int64_t step) {
+  std::map<std::string, at::Tensor> generators;
+  for (const auto& item : load_tensors(path, step)) {
+    check_generator("load_checkpoint: " + path.string(), item.key(), item.value());
+    generators[item.key()] = item.value().clone();
+  }
+  return generators;
 }
 
 }  // namespace
 
 void save_checkpoint(const fs::path& path, const torch::nn::Module& module,
                      const torch::optim::AdamW& optimizer, const TrainingState& state) {
-  const std::map<std::string, std::string> metadata = {{"format", "pt"},
-                                                       {"step", std::to_string(state.step)}};
-  try {
+  TensorDict generators;
+  for (const auto& [name, generator] : state.generators) {
+    check_generator("save_checkpoint", name, generator);
+    generators.insert(name, generator);
+  }
+  detail::prefix_errors("save_checkpoint", [&] {
     detail::AtomicFolder folder(path);
-    save_safetensors(folder.path() / kModelFile, state_dict(module), metadata);
-    save_safetensors(folder.path() / kOptimizerFile, optimizer_state_dict(optimizer, module),
-                     metadata);
+    const auto save = [&](const char* file, const TensorDict& tensors) {
+      save_safetensors(folder.path() / file, tensors,
+                       {{"format", "pt"}, {"step", std::to_string(state.step)}});
+    };
+    save(kModelFile, state_dict(module));
+    save(kOptimizerFile, optimizer_state_dict(optimizer, module));
+    save(kGeneratorsFile, generators);
     detail::write_json(folder.path() / kStateFile, to_json(state));
     folder.commit();
-  } catch (const std::runtime_error& error) {
-    TORCH_CHECK(false, "save_checkpoint: ", error.what());
-  }
+  });
 }
 
 TrainingState load_checkpoint(const fs::path& path, torch::nn::Module& module,
                               torch::optim::AdamW& optimizer,
                               const std::map<std::string, std::string>& config) {
-  TrainingState state;
   fs::path folder;
-  try {
+  TrainingState state;
+  detail::prefix_errors("load_checkpoint", [&] {
     folder = detail::AtomicFolder::find(path);
     state = detail::read_json(folder / kStateFile, from_json);
-  } catch (const std::runtime_error& error) {
-    TORCH_CHECK(false, "load_checkpoint: ", error.what());
-  }
-  const std::string difference = differences(state.config, config);
+  });
+  const std::string difference = differences(config, state.config);
   TORCH_CHECK(difference.empty(), "load_checkpoint: ", path.string(),
-              ": another configuration: ", difference);
-  const auto model_tensors = load_tensors(folder / kModelFile, state.step);
-  const auto optimizer_tensors = load_tensors(folder / kOptimizerFile, state.step);
+              ": the configuration differs: ", difference);
+  state.generators = load_generators(folder / kGeneratorsFile, state.step);
+  const TensorDict model_tensors = load_tensors(folder / kModelFile, state.step);
+  const TensorDict optimizer_tensors = load_tensors(folder / kOptimizerFile, state.step);
   load_state_dict(module, model_tensors);
   load_optimizer_state_dict(optimizer, module, optimizer_tensors);
   return state;

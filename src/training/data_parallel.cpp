@@ -15,15 +15,17 @@
 #include <omp.h>
 #endif
 
-// MKL's own, for the calling thread; gives the number before. Null where LibTorch is without MKL.
+// MKL's function: sets the number of threads of the calling thread and returns the previous number.
+// Null if LibTorch was built without MKL.
 extern "C" __attribute__((weak)) int MKL_Set_Num_Threads_Local(int threads);
 
 namespace mini {
 namespace {
 
-// LibTorch's operations take one thread, those of this thread alone; at::set_num_threads would set
-// it for threads to come, too. Inside a parallel region they do so anyway, but MKL still cuts its
-// products into pieces for several threads, and copies each.
+// While an object exists, LibTorch's operations on the calling thread use one thread.
+// at::set_num_threads would also change the number for threads that start later. LibTorch's
+// operations run on one thread inside a parallel region anyway, but MKL would still split its
+// products for several threads and copy each piece.
 class OneThread {
  public:
   OneThread() {
@@ -44,12 +46,14 @@ class OneThread {
 #endif
   }
 
-  int threads_ = at::get_num_threads();  // the first call of a thread sets these numbers up
+  // The first call of get_num_threads() on a thread initialises OpenMP's and MKL's numbers for that
+  // thread, so the call must come before the numbers are changed.
+  int threads_ = at::get_num_threads();
   int mkl_threads_ = 0;
 };
 
-// What one part adds to the loss, and to the gradient of each parameter: undefined where it does
-// not reach one.
+// One part's contribution to the loss and to the gradient of each parameter. The gradient is
+// undefined if this part of the loss does not reach the parameter.
 struct Part {
   at::Tensor loss;
   std::vector<at::Tensor> gradients;
@@ -57,15 +61,15 @@ struct Part {
 
 Part run(const std::vector<at::Tensor>& parameters, const at::Tensor& loss) {
   TORCH_CHECK(loss.numel() == 1 && loss.requires_grad(),
-              "data_parallel_backward: expected a loss of one number that needs a gradient, got "
-              "shape ",
-              loss.sizes(), loss.requires_grad() ? "" : " without gradient");
+              "data_parallel_backward: expected a loss of one element that requires a gradient, "
+              "got shape ",
+              loss.sizes(), loss.requires_grad() ? "" : " without requires_grad");
   return {.loss = loss.detach().view(at::IntArrayRef()),
           .gradients = torch::autograd::grad({loss}, parameters, {}, std::nullopt,
                                              /*create_graph=*/false, /*allow_unused=*/true)};
 }
 
-// As `backward` does at its end, but without its hooks, which have run.
+// Accumulates as `backward()` does, but runs no hooks: autograd::grad already ran them.
 void add_gradients(const std::vector<at::Tensor>& parameters, const Part& part) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -77,6 +81,7 @@ void add_gradients(const std::vector<at::Tensor>& parameters, const Part& part) 
   }
 }
 
+// The parameters that require a gradient, each once.
 std::vector<at::Tensor> trained(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> result;
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -85,13 +90,14 @@ std::vector<at::Tensor> trained(const std::vector<at::Tensor>& parameters) {
       result.push_back(parameter);
     }
   }
-  TORCH_CHECK(!result.empty(), "data_parallel_backward: expected parameters that need gradients, ",
-              "got ", parameters.size(), ", none of which does");
+  TORCH_CHECK(!result.empty(),
+              "data_parallel_backward: expected a parameter that requires a gradient, got ",
+              parameters.size(), " that do not");
   return result;
 }
 
 int64_t default_parts(const std::vector<at::Tensor>& parameters, int64_t batch_size) {
-  constexpr size_t kMostBytes = size_t{1} << 29;
+  constexpr size_t kMostBytes = size_t{1} << 29;  // for the gradients of all parts
   const int64_t parts = std::min<int64_t>(at::get_num_threads(), batch_size);
   size_t bytes = 0;
   for (const at::Tensor& parameter : parameters) {

@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -29,13 +28,20 @@ const AdamWOptions& options_of(const OptimizerParamGroup& group) {
   return static_cast<const AdamWOptions&>(group.options());
 }
 
-/// `tensor` laid out in memory as `parameter` is: the fused operation walks over the bare memory.
+/// `tensor` with the strides of `parameter`. The fused operation ignores strides: it pairs the
+/// elements of its tensors by their place in memory.
 at::Tensor laid_out_as(const at::Tensor& parameter, const at::Tensor& tensor) {
   if (tensor.strides() == parameter.strides()) return tensor;
   return at::empty_like(parameter, parameter.options().dtype(tensor.scalar_type())).copy_(tensor);
 }
 
-/// The arguments of one fused operation.
+void allocate_moments(AdamWParamState& state, const at::Tensor& parameter, bool amsgrad) {
+  state.exp_avg(at::zeros_like(parameter));
+  state.exp_avg_sq(at::zeros_like(parameter));
+  if (amsgrad) state.max_exp_avg_sq(at::zeros_like(parameter));
+}
+
+/// The tensor arguments of one fused operation, for the parameters of one group.
 struct FusedStep {
   std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps;
 
@@ -44,13 +50,9 @@ struct FusedStep {
     TORCH_CHECK(gradient.layout() == at::kStrided, "AdamW: expected dense gradients, got ",
                 gradient.layout());
     TORCH_CHECK(parameter.is_non_overlapping_and_dense(),
-                "AdamW: expected a parameter without gaps in its memory, got sizes ",
+                "AdamW: expected a non-overlapping and dense parameter, got sizes ",
                 parameter.sizes(), " and strides ", parameter.strides());
-    if (state.step() == 0) {
-      state.exp_avg(at::zeros_like(parameter));
-      state.exp_avg_sq(at::zeros_like(parameter));
-      if (amsgrad) state.max_exp_avg_sq(at::zeros_like(parameter));
-    }
+    if (state.step() == 0) allocate_moments(state, parameter, amsgrad);
     state.step(state.step() + 1);
     parameters.push_back(parameter);
     gradients.push_back(laid_out_as(parameter, gradient));
@@ -61,7 +63,7 @@ struct FusedStep {
   }
 };
 
-/// The module's first name for each of its parameters.
+/// The first name of each parameter, since a tied parameter has several.
 std::unordered_map<const c10::TensorImpl*, std::string> names_of(const torch::nn::Module& module) {
   std::unordered_map<const c10::TensorImpl*, std::string> names;
   for (const auto& item : module.named_parameters()) {
@@ -79,68 +81,45 @@ void for_each_parameter(const char* function, const torch::optim::AdamW& optimiz
     for (const at::Tensor& parameter : group.params()) {
       const auto name = names.find(parameter.unsafeGetTensorImpl());
       TORCH_CHECK(name != names.end(), function,
-                  ": expected an optimizer of the module's parameters, got one more, of shape ",
-                  parameter.sizes());
+                  ": expected an optimizer of the module's parameters, got a parameter of shape ",
+                  parameter.sizes(), " that is not in the module");
       visit(name->second, parameter, options_of(group));
     }
   }
 }
 
-/// Takes the state of one parameter after the other out of named tensors.
-class StateReader {
- public:
-  explicit StateReader(const TensorDict& tensors) : tensors_(tensors) {}
+/// Adds the state of one parameter to `tensors`. The moments share the memory of the state.
+void add_state(TensorDict& tensors, const std::string& name, const AdamWParamState& state) {
+  tensors.insert(name + ".step", at::scalar_tensor(state.step(), at::kLong));
+  const auto add = [&](const char* moment, const at::Tensor& tensor) {
+    if (tensor.defined()) tensors.insert(name + moment, tensor);
+  };
+  add(".exp_avg", state.exp_avg());
+  add(".exp_avg_sq", state.exp_avg_sq());
+  add(".max_exp_avg_sq", state.max_exp_avg_sq());
+}
 
-  std::unique_ptr<AdamWParamState> read(const std::string& name, const at::Tensor& parameter,
-                                        const AdamWOptions& options) {
-    auto state = std::make_unique<AdamWParamState>();
-    const at::Tensor step = take(name + ".step", {}, at::kLong);
-    if (!step.defined()) return state;
-    state->step(step.item<int64_t>());
-    if (state->step() < 0) problems += c10::str("\n  ", name, ".step: below 0, ", state->step());
-    if (state->step() <= 0) return state;
-    state->exp_avg(moment(name + ".exp_avg", parameter));
-    state->exp_avg_sq(moment(name + ".exp_avg_sq", parameter));
-    if (options.amsgrad()) state->max_exp_avg_sq(moment(name + ".max_exp_avg_sq", parameter));
-    return state;
-  }
-
-  void refuse_the_rest() {
-    for (const auto& item : tensors_) {
-      if (taken_.count(item.key()) == 0) problems += "\n  unexpected: " + item.key();
+/// One line for each tensor that is missing, unexpected, or of another shape or dtype.
+std::string mismatches(const TensorDict& expected, const TensorDict& tensors) {
+  std::string list;
+  for (const auto& item : expected) {
+    const at::Tensor& want = item.value();
+    const at::Tensor* got = tensors.find(item.key());
+    if (got == nullptr || !got->defined()) {
+      list += "\n  missing: " + item.key();
+    } else if (!got->sizes().equals(want.sizes())) {
+      list += c10::str("\n  ", item.key(), ": wrong shape, expected ", want.sizes(), ", got ",
+                       got->sizes());
+    } else if (got->scalar_type() != want.scalar_type()) {
+      list += c10::str("\n  ", item.key(), ": wrong dtype, expected ", want.scalar_type(), ", got ",
+                       got->scalar_type());
     }
   }
-
-  std::string problems;
-
- private:
-  /// Undefined, and a problem, if it does not fit.
-  at::Tensor take(const std::string& name, at::IntArrayRef sizes, at::ScalarType dtype) {
-    taken_.insert(name);
-    const at::Tensor* tensor = tensors_.find(name);
-    if (tensor == nullptr || !tensor->defined()) {
-      problems += "\n  missing: " + name;
-    } else if (!tensor->sizes().equals(sizes)) {
-      problems +=
-          c10::str("\n  ", name, ": wrong shape, expected ", sizes, ", got ", tensor->sizes());
-    } else if (tensor->scalar_type() != dtype) {
-      problems += c10::str("\n  ", name, ": wrong dtype, expected ", dtype, ", got ",
-                           tensor->scalar_type());
-    } else {
-      return *tensor;
-    }
-    return {};
+  for (const auto& item : tensors) {
+    if (!expected.contains(item.key())) list += "\n  unexpected: " + item.key();
   }
-
-  at::Tensor moment(const std::string& name, const at::Tensor& parameter) {
-    const at::Tensor tensor = take(name, parameter.sizes(), parameter.scalar_type());
-    if (!tensor.defined()) return {};
-    return at::empty_like(parameter).copy_(tensor);
-  }
-
-  const TensorDict& tensors_;
-  std::set<std::string> taken_;
-};
+  return list;
+}
 
 }  // namespace
 
@@ -191,17 +170,9 @@ TensorDict optimizer_state_dict(const torch::optim::AdamW& optimizer,
   TensorDict tensors;
   const auto add = [&](const std::string& name, const at::Tensor& parameter, const AdamWOptions&) {
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
-    if (found == optimizer.state().end()) {
-      tensors.insert(name + ".step", at::scalar_tensor(0, at::kLong));
-      return;
-    }
-    const auto& state = static_cast<const AdamWParamState&>(*found->second);
-    tensors.insert(name + ".step", at::scalar_tensor(state.step(), at::kLong));
-    tensors.insert(name + ".exp_avg", state.exp_avg());
-    tensors.insert(name + ".exp_avg_sq", state.exp_avg_sq());
-    if (state.max_exp_avg_sq().defined()) {
-      tensors.insert(name + ".max_exp_avg_sq", state.max_exp_avg_sq());
-    }
+    const bool is_new = found == optimizer.state().end();
+    add_state(tensors, name,
+              is_new ? AdamWParamState() : static_cast<const AdamWParamState&>(*found->second));
   };
   for_each_parameter("optimizer_state_dict", optimizer, module, add);
   return tensors;
@@ -210,17 +181,31 @@ TensorDict optimizer_state_dict(const torch::optim::AdamW& optimizer,
 void load_optimizer_state_dict(torch::optim::AdamW& optimizer, const torch::nn::Module& module,
                                const TensorDict& tensors) {
   const at::NoGradGuard no_grad;
-  StateReader reader(tensors);
+  TensorDict expected;
+  std::string problems;
   std::vector<std::pair<void*, std::unique_ptr<AdamWParamState>>> states;
-  const auto read = [&](const std::string& name, const at::Tensor& parameter,
-                        const AdamWOptions& options) {
-    states.emplace_back(parameter.unsafeGetTensorImpl(), reader.read(name, parameter, options));
+  const auto add = [&](const std::string& name, const at::Tensor& parameter,
+                       const AdamWOptions& options) {
+    auto state = std::make_unique<AdamWParamState>();
+    const at::Tensor* step = tensors.find(name + ".step");
+    if (step != nullptr && step->scalar_type() == at::kLong && step->dim() == 0) {
+      state->step(step->item<int64_t>());
+    }
+    if (state->step() < 0) {
+      problems += c10::str("\n  ", name, ".step: expected at least 0, got ", state->step());
+    } else if (state->step() > 0) {
+      allocate_moments(*state, parameter, options.amsgrad());
+    }
+    add_state(expected, name, *state);
+    states.emplace_back(parameter.unsafeGetTensorImpl(), std::move(state));
   };
-  for_each_parameter("load_optimizer_state_dict", optimizer, module, read);
-  reader.refuse_the_rest();
-  TORCH_CHECK(reader.problems.empty(),
-              "load_optimizer_state_dict: the tensors do not fit the optimizer:", reader.problems);
+  for_each_parameter("load_optimizer_state_dict", optimizer, module, add);
+  problems += mismatches(expected, tensors);
+  TORCH_CHECK(problems.empty(),
+              "load_optimizer_state_dict: the tensors do not fit the optimizer:", problems);
 
+  // The moments in `expected` are those of `states`.
+  for (auto& item : expected) item.value().copy_(tensors[item.key()]);
   optimizer.state().clear();
   for (auto& [parameter, state] : states) {
     if (state->step() > 0) optimizer.state()[parameter] = std::move(state);

@@ -13,15 +13,14 @@ LearningRateSchedule::LearningRateSchedule(torch::optim::Optimizer& optimizer,
                                            const ScheduleOptions& options)
     : LRScheduler(optimizer), options_(options), base_rates_(get_current_lrs()) {
   TORCH_CHECK(options.warmup_steps >= 0,
-              "LearningRateSchedule: expected warmup_steps of at least 0, "
-              "got ",
+              "LearningRateSchedule: expected warmup_steps of at least 0, got ",
               options.warmup_steps);
   TORCH_CHECK(!options.decay_end || *options.decay_end >= options.warmup_steps,
               "LearningRateSchedule: expected a decay_end of at least warmup_steps ",
               options.warmup_steps, ", got ", options.decay_end.value_or(0));
   TORCH_CHECK(options.min_factor >= 0.0 && options.min_factor <= 1.0,
               "LearningRateSchedule: expected a min_factor in [0, 1], got ", options.min_factor);
-  step();  // the rates of step 0
+  step();  // sets the rates of step 0
 }
 
 double LearningRateSchedule::factor(int64_t step) const {
@@ -42,7 +41,7 @@ void LearningRateSchedule::set_current_step(int64_t step) {
   TORCH_CHECK(step >= 0 && step <= kMost, "LearningRateSchedule: expected a step from 0 to ", kMost,
               ", got ", step);
   step_count_ = static_cast<decltype(step_count_)>(step);
-  LRScheduler::step();  // sets the rates of step_count_ and counts on
+  LRScheduler::step();  // sets the rates of step_count_, then increments it
 }
 
 std::vector<double> LearningRateSchedule::get_lrs() {

@@ -7,10 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <limits>
-#include <stdexcept>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -18,6 +15,7 @@
 #include "files/mapped_file.h"
 #include "files/safetensors_header.h"
 #include "mini/safetensors.h"
+#include "training/errors.h"
 
 namespace mini {
 namespace {
@@ -25,32 +23,24 @@ namespace {
 constexpr const char* kTensorName = "tokens";
 constexpr const char* kVocabSize = "vocab_size";
 
-template <typename Id>
-constexpr const char* kDtype = sizeof(Id) == 2 ? "U16" : "U32";
-
-template <typename Id>
-bool fits(const Tokenizer& tokenizer) {
-  return tokenizer.vocab_size() - 1 <= int64_t{std::numeric_limits<Id>::max()};
-}
-
-template <typename Id>
-std::string token_file_header(int64_t count, int64_t vocab_size) {
-  detail::SafetensorsHeader header;
-  header.metadata = {{kVocabSize, std::to_string(vocab_size)}};
-  header.tensors.push_back(
-      {.name = kTensorName, .dtype = kDtype<Id>, .shape = {count}, .begin = 0, .end = 0});
-  detail::place_tensors(header.tensors);
-  return detail::write_safetensors_header(header);
-}
-
+/// Writes the token ids as elements of type Id, uint16_t or uint32_t.
 template <typename Id>
 void write_tokens_as(const std::filesystem::path& path, std::string_view text,
                      const Tokenizer& tokenizer) {
   int64_t count = 0;
   for (std::size_t offset = 0; offset < text.size(); ++count) tokenizer.next_token(text, offset);
 
+  detail::SafetensorsHeader header;
+  header.metadata = {{kVocabSize, std::to_string(tokenizer.vocab_size())}};
+  header.tensors.push_back({.name = kTensorName,
+                            .dtype = sizeof(Id) == 2 ? "U16" : "U32",
+                            .shape = {count},
+                            .begin = 0,
+                            .end = 0});
+  detail::place_tensors(header.tensors);
+
   detail::AtomicFile file(path);
-  file.write(token_file_header<Id>(count, tokenizer.vocab_size()));
+  file.write(detail::write_safetensors_header(header));
   constexpr std::size_t kPiece = 1 << 16;
   std::vector<Id> piece;
   piece.reserve(kPiece);
@@ -72,17 +62,15 @@ void check_windows(const char* function, const at::Tensor& tokens, int64_t batch
   TORCH_CHECK(tokens.defined() && tokens.dim() == 1 &&
                   at::isIntegralType(tokens.scalar_type(), /*includeBool=*/false),
               function, ": expected tokens (N) of an integer type, got ",
-              tokens.defined() ? c10::str(tokens.scalar_type(), ' ', tokens.sizes()) : "none");
+              tokens.defined() ? c10::str(tokens.scalar_type(), ' ', tokens.sizes())
+                               : "an undefined tensor");
 }
 
 }  // namespace
 
-TextFile::TextFile(const std::filesystem::path& path) {
-  try {
-    file_ = std::make_shared<const detail::MappedFile>(path);
-  } catch (const std::runtime_error& error) {
-    TORCH_CHECK(false, "TextFile: ", error.what());
-  }
+TextFile::TextFile(const std::filesystem::path& path)
+    : file_(detail::prefix_errors(
+          "TextFile", [&] { return std::make_shared<const detail::MappedFile>(path); })) {
   TORCH_CHECK(!bytes().empty(), "TextFile: '", path.string(), "' is empty");
 }
 
@@ -90,15 +78,9 @@ std::string_view TextFile::bytes() const { return file_->bytes(); }
 
 void write_tokens(const std::filesystem::path& path, std::string_view text,
                   const Tokenizer& tokenizer) {
-  try {
-    if (fits<uint16_t>(tokenizer)) {
-      write_tokens_as<uint16_t>(path, text, tokenizer);
-    } else {
-      write_tokens_as<uint32_t>(path, text, tokenizer);
-    }
-  } catch (const std::system_error& error) {
-    TORCH_CHECK(false, "write_tokens: ", error.what());
-  }
+  const auto write_as =
+      tokenizer.vocab_size() <= 1 << 16 ? write_tokens_as<uint16_t> : write_tokens_as<uint32_t>;
+  detail::prefix_errors("write_tokens", [&] { write_as(path, text, tokenizer); });
 }
 
 at::Tensor read_tokens(const std::filesystem::path& path, int64_t vocab_size) {
@@ -108,17 +90,17 @@ at::Tensor read_tokens(const std::filesystem::path& path, int64_t vocab_size) {
                   (tokens->scalar_type() == at::kUInt16 || tokens->scalar_type() == at::kUInt32),
               "read_tokens: ", path.string(), ": expected one tensor '", kTensorName,
               "' (N) of U16 or U32");
-  const auto saved = file.metadata.find(kVocabSize);
-  TORCH_CHECK(saved != file.metadata.end() && saved->second == std::to_string(vocab_size),
-              "read_tokens: ", path.string(), ": expected tokens of a vocabulary of ", vocab_size,
-              ", got ", saved == file.metadata.end() ? "none" : saved->second);
+  const std::string saved = detail::value_or_none(file.metadata, kVocabSize);
+  TORCH_CHECK(saved == std::to_string(vocab_size), "read_tokens: ", path.string(),
+              ": expected tokens of a vocabulary of ", vocab_size, ", got ", saved);
   return *tokens;
 }
 
 TokenSplit split_tokens(const at::Tensor& tokens) {
-  TORCH_CHECK(tokens.defined() && tokens.dim() == 1, "split_tokens: expected tokens (N)");
+  TORCH_CHECK(tokens.defined() && tokens.dim() == 1, "split_tokens: expected tokens (N), got ",
+              tokens.defined() ? c10::str(tokens.sizes()) : "an undefined tensor");
   const int64_t count = tokens.size(0);
-  const int64_t train = count / 10 * 9 + count % 10 * 9 / 10;  // without overflow
+  const int64_t train = count / 10 * 9 + count % 10 * 9 / 10;  // count * 9 / 10 could overflow
   return {tokens.narrow(0, 0, train), tokens.narrow(0, train, count - train)};
 }
 

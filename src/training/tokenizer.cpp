@@ -13,17 +13,18 @@
 
 #include "files/json_file.h"
 #include "files/utf8.h"
+#include "training/errors.h"
 
 namespace mini {
 namespace {
 
-constexpr int32_t kNoToken = -1;
+constexpr int32_t kNoToken = -1;  // in `ids_`: the vocabulary lacks this code point
 
 detail::Utf8 character_at(std::string_view text, std::size_t offset) {
   const detail::Utf8 next = detail::first_character(text.substr(offset));
   TORCH_CHECK(
       next.kind == detail::Utf8::kCharacter, "Tokenizer: expected UTF-8, got ",
-      next.kind == detail::Utf8::kIncomplete ? "half a character" : "a byte of no character",
+      next.kind == detail::Utf8::kIncomplete ? "an incomplete character" : "an invalid sequence",
       " at byte ", offset);
   return next;
 }
@@ -31,7 +32,9 @@ detail::Utf8 character_at(std::string_view text, std::size_t offset) {
 }  // namespace
 
 Tokenizer Tokenizer::characters(std::string_view text) {
-  TORCH_CHECK(!text.empty(), "Tokenizer::characters: expected a text, got an empty one");
+  TORCH_CHECK(
+      !text.empty(),
+      "Tokenizer::characters: expected a text of at least one character, got an empty text");
   std::vector<std::string_view> seen;  // by code point
   for (std::size_t offset = 0; offset < text.size();) {
     const detail::Utf8 next = character_at(text, offset);
@@ -75,36 +78,32 @@ Tokenizer Tokenizer::load(const std::filesystem::path& path) {
   const auto require = [](bool holds, const std::string& expected, const detail::Json& got) {
     if (!holds) throw std::runtime_error("expected " + expected + ", got " + got.dump());
   };
-  Tokenizer tokenizer;
-  try {
-    tokenizer = detail::read_json(path, [&](const detail::Json& json) {
-      const auto type = detail::json_member<std::string>(json, "type");
-      if (type == "bytes") return bytes();
-      if (type == "ids") {
-        const auto vocab_size = detail::json_member<int32_t>(json, "vocab_size");
-        require(vocab_size > 0, "a vocab_size above 0", vocab_size);
-        return ids(vocab_size);
-      }
-      require(type == "characters", "a type characters, bytes or ids", type);
-      const auto vocabulary = detail::json_member<detail::Json>(json, "vocabulary");
-      require(vocabulary.is_array() && !vocabulary.empty(), "a list of characters", vocabulary);
-      Tokenizer read;
-      for (const detail::Json& entry : vocabulary) {
-        require(entry.is_string(), "a vocabulary of characters", entry);
-        const auto character = entry.get<std::string>();
-        require(!character.empty() && character_at(character, 0).length == character.size(),
-                "a vocabulary of single characters", entry);
-        const char32_t code_point = character_at(character, 0).code_point;
-        require(code_point >= read.ids_.size() || read.ids_[code_point] == kNoToken,
-                "a vocabulary of different characters", entry);
-        read.add_character(code_point, character);
-      }
-      return read;
-    });
-  } catch (const std::runtime_error& error) {
-    TORCH_CHECK(false, "Tokenizer::load: ", error.what());
-  }
-  return tokenizer;
+  const auto from_json = [&](const detail::Json& json) {
+    const auto type = detail::json_member<std::string>(json, "type");
+    if (type == "bytes") return bytes();
+    if (type == "ids") {
+      const auto vocab_size = detail::json_member<int32_t>(json, "vocab_size");
+      require(vocab_size > 0, "a vocab_size above 0", vocab_size);
+      return ids(vocab_size);
+    }
+    require(type == "characters", "a type characters, bytes or ids", type);
+    const auto vocabulary = detail::json_member<detail::Json>(json, "vocabulary");
+    require(vocabulary.is_array() && !vocabulary.empty(), "a list of characters", vocabulary);
+    Tokenizer tokenizer;
+    for (const detail::Json& entry : vocabulary) {
+      require(entry.is_string(), "a vocabulary of characters", entry);
+      const auto text = entry.get<std::string>();
+      require(!text.empty() && character_at(text, 0).length == text.size(),
+              "a vocabulary of single characters", entry);
+      const char32_t code_point = character_at(text, 0).code_point;
+      require(code_point >= tokenizer.ids_.size() || tokenizer.ids_[code_point] == kNoToken,
+              "a vocabulary of distinct characters", entry);
+      tokenizer.add_character(code_point, text);
+    }
+    return tokenizer;
+  };
+  return detail::prefix_errors("Tokenizer::load",
+                               [&] { return detail::read_json(path, from_json); });
 }
 
 void Tokenizer::save(const std::filesystem::path& path) const {
@@ -112,11 +111,7 @@ void Tokenizer::save(const std::filesystem::path& path) const {
   detail::Json json = {{"type", type}};
   if (vocabulary_.empty()) json["vocab_size"] = vocab_size_;
   if (!ids_.empty()) json["vocabulary"] = vocabulary_;
-  try {
-    detail::write_json(path, json);
-  } catch (const std::runtime_error& error) {
-    TORCH_CHECK(false, "Tokenizer::save: ", error.what());
-  }
+  detail::prefix_errors("Tokenizer::save", [&] { detail::write_json(path, json); });
 }
 
 at::Tensor Tokenizer::encode(std::string_view text) const {
@@ -138,8 +133,7 @@ int64_t Tokenizer::next_token(std::string_view text, std::size_t& offset) const 
   return id;
 }
 
-// White space in front and behind belongs to the token, so that a text ends where its last one
-// does.
+// A token includes the white space before and after it, so the last token ends where the text does.
 int64_t Tokenizer::next_id(std::string_view text, std::size_t& offset) const {
   constexpr std::string_view kWhiteSpace = " \t\r\n";
   const auto place = [&](std::size_t found) { return std::min(found, text.size()); };
@@ -156,7 +150,7 @@ int64_t Tokenizer::next_id(std::string_view text, std::size_t& offset) const {
 
 std::string Tokenizer::decode(const at::Tensor& tokens) const {
   TORCH_CHECK(tokens.defined() && at::isIntegralType(tokens.scalar_type(), /*includeBool=*/false),
-              "Tokenizer::decode: expected integers, got ",
+              "Tokenizer::decode: expected tokens of an integer type, got ",
               tokens.defined() ? c10::toString(tokens.scalar_type()) : "an undefined tensor");
   const at::Tensor ids = tokens.to(at::kLong).contiguous();
   std::string text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Errors as texts, to look for fragments in.
+// The messages of errors, for assertions on fragments.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace mini::test {
 
-/// What the c10::Error that `body` throws says, without its backtrace; "" if it throws none.
+/// Returns the message of the c10::Error that `body` throws, without its backtrace, or "" if `body`
+/// does not throw one.
 template <typename Body>
 std::string error_of(Body body) {
   try {
@@ -19,7 +20,8 @@ std::string error_of(Body body) {
   return "";
 }
 
-/// For child processes, where Catch2's macros reach nobody.
+/// Throws if `error` does not contain `fragment`. For child processes, in which Catch2's assertions
+/// are not reported.
 inline void require_error(const std::string& error, const std::string& fragment) {
   if (error.find(fragment) == std::string::npos) throw std::runtime_error("got: " + error);
 }

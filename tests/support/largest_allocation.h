@@ -1,4 +1,4 @@
-// How much memory code asks for at once: what a reader of hostile files must keep small.
+// The largest memory allocation. It must stay small when hostile files are read.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace mini::test {
 
-/// The largest single `operator new` of this thread since the caller last set it to 0. The operator
-/// is replaced for the whole program, so that the libraries' allocations count too.
+/// The largest size passed to `operator new` on this thread since the caller last set it to 0. The
+/// operator is replaced for the whole program, so the allocations of libraries count too.
 std::size_t& largest_allocation();
 
 }  // namespace mini::test

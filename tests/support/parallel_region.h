@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A parallel region of LibTorch's OpenMP, as the code that calls this library may be in.
+// A parallel region of LibTorch's OpenMP runtime. Users may call the library in one.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace mini::test {
 
-/// body(i) for each i below n, on LibTorch's threads.
+/// Calls body(i) for each i in [0, n), on LibTorch's threads.
 void in_parallel_region(int64_t n, const std::function<void(int64_t)>& body);
 
 }  // namespace mini::test

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// A number of threads for a while.
+// The number of threads of LibTorch in a scope.
 #pragma once
 
 #include <ATen/Parallel.h>
 
 namespace mini::test {
 
-/// LibTorch's operations take n threads while this lives, and then as many as before.
+/// Sets the number of threads of LibTorch to n. The destructor restores the previous number.
 class Threads {
  public:
   explicit Threads(int n) : before_(at::get_num_threads()) { at::set_num_threads(n); }

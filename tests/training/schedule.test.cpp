@@ -15,7 +15,7 @@ using mini::test::error_of;
 
 namespace {
 
-/// An optimizer of one parameter in each of as many groups as there are rates.
+/// An optimizer with one group, of one parameter, for each of `rates`.
 torch::optim::SGD optimizer_with(const std::vector<double>& rates) {
   std::vector<torch::optim::OptimizerParamGroup> groups;
   for (const double rate : rates) {
@@ -29,7 +29,7 @@ double rate_of(torch::optim::Optimizer& optimizer, std::size_t group = 0) {
   return optimizer.param_groups()[group].options().get_lr();
 }
 
-/// The rates of the first `steps` steps, as a loop sees them.
+/// The learning rates of the first `steps` steps of a training loop.
 at::Tensor rates(const ScheduleOptions& options, int steps, double base_rate = 1.0) {
   auto optimizer = optimizer_with({base_rate});
   LearningRateSchedule schedule(optimizer, options);
@@ -43,7 +43,7 @@ at::Tensor rates(const ScheduleOptions& options, int steps, double base_rate = 1
 
 }  // namespace
 
-TEST_CASE("the rate warms up, follows a cosine and stays at the minimum", "[schedule]") {
+TEST_CASE("the learning rate warms up, follows a cosine and stays at the minimum", "[schedule]") {
   CHECK_THAT(rates({.warmup_steps = 4, .decay_end = 12, .min_factor = 0.1}, 14),
              AllClose(torch::tensor({0.2, 0.4, 0.6, 0.8, 1.0, 0.965746, 0.868198, 0.722208, 0.55,
                                      0.377792, 0.231802, 0.134254, 0.1, 0.1},
@@ -51,13 +51,13 @@ TEST_CASE("the rate warms up, follows a cosine and stays at the minimum", "[sche
                       0, 5e-7));
 }
 
-TEST_CASE("without an end the rate stays where the warm-up brought it", "[schedule]") {
+TEST_CASE("without decay_end the learning rate is constant after the warm-up", "[schedule]") {
   CHECK_THAT(rates({.warmup_steps = 3}, 6, 2.0),
              AllClose(torch::tensor({0.5, 1.0, 1.5, 2.0, 2.0, 2.0}, at::kDouble), 0, 1e-15));
   CHECK_THAT(rates({}, 3), AllClose(torch::ones({3}, at::kDouble), 0, 0));
 }
 
-TEST_CASE("a schedule without warm-up or without decay has no 0/0", "[schedule]") {
+TEST_CASE("a schedule without warm-up or without decay does not divide by zero", "[schedule]") {
   CHECK_THAT(rates({.decay_end = 2, .min_factor = 0.0}, 4),
              AllClose(torch::tensor({1.0, 0.5, 0.0, 0.0}, at::kDouble), 0, 1e-15));
   CHECK_THAT(rates({.warmup_steps = 2, .decay_end = 2, .min_factor = 0.25}, 4),
@@ -66,7 +66,7 @@ TEST_CASE("a schedule without warm-up or without decay has no 0/0", "[schedule]"
              AllClose(torch::tensor({0.25, 0.25}, at::kDouble), 0, 0));
 }
 
-TEST_CASE("the first update changes the weights", "[schedule]") {
+TEST_CASE("the first update uses the learning rate of step 0", "[schedule]") {
   auto optimizer = optimizer_with({1.0});
   LearningRateSchedule schedule(optimizer, {.warmup_steps = 99, .decay_end = 1000});
   const at::Tensor weight = optimizer.param_groups()[0].params()[0];
@@ -75,7 +75,7 @@ TEST_CASE("the first update changes the weights", "[schedule]") {
   CHECK(std::abs(weight.item<double>() - 0.99) < 1e-7);
 }
 
-TEST_CASE("a fresh schedule set to a step goes on as one that went there", "[schedule]") {
+TEST_CASE("set_current_step gives the same learning rates as making the steps", "[schedule]") {
   const ScheduleOptions options = {.warmup_steps = 4, .decay_end = 12, .min_factor = 0.1};
   const at::Tensor expected = rates(options, 14);
   for (int64_t step = 0; step < 14; ++step) {
@@ -93,7 +93,7 @@ TEST_CASE("a fresh schedule set to a step goes on as one that went there", "[sch
   }
 }
 
-TEST_CASE("all groups keep their ratio", "[schedule]") {
+TEST_CASE("the learning rates of all groups keep their ratios", "[schedule]") {
   auto optimizer = optimizer_with({0.3, 0.03, 1.5});
   LearningRateSchedule schedule(optimizer, {.warmup_steps = 4, .decay_end = 12, .min_factor = 0.1});
   for (int step = 0; step < 14; ++step) {
@@ -104,7 +104,7 @@ TEST_CASE("all groups keep their ratio", "[schedule]") {
   }
 }
 
-TEST_CASE("it is a scheduler as LibTorch's are", "[schedule]") {
+TEST_CASE("LearningRateSchedule can be used as a torch::optim::LRScheduler", "[schedule]") {
   auto optimizer = optimizer_with({1.0});
   const std::unique_ptr<torch::optim::LRScheduler> scheduler =
       std::make_unique<LearningRateSchedule>(optimizer, ScheduleOptions{.warmup_steps = 1});
@@ -113,7 +113,7 @@ TEST_CASE("it is a scheduler as LibTorch's are", "[schedule]") {
   CHECK(rate_of(optimizer) == 1.0);
 }
 
-TEST_CASE("a schedule that cannot be is refused with the numbers", "[schedule]") {
+TEST_CASE("LearningRateSchedule refuses invalid options and steps", "[schedule]") {
   auto optimizer = optimizer_with({1.0});
   const auto error = [&](const ScheduleOptions& options) {
     return error_of([&] { LearningRateSchedule(optimizer, options); });

@@ -17,7 +17,7 @@ using mini::test::read_file;
 using mini::test::TemporaryFolder;
 using mini::test::write_file;
 
-TEST_CASE("characters are numbered in the order of their code points", "[tokenizer]") {
+TEST_CASE("Tokenizer::characters numbers characters in code point order", "[tokenizer]") {
   const Tokenizer tokenizer = Tokenizer::characters("hé😀h\nz");
   CHECK(tokenizer.vocab_size() == 5);
   CHECK_THAT(tokenizer.encode("\nhzé😀"), Equals(torch::tensor({0, 1, 2, 3, 4})));
@@ -26,13 +26,13 @@ TEST_CASE("characters are numbered in the order of their code points", "[tokeniz
   CHECK(tokenizer.decode(torch::tensor({4, 1, 3})) == "😀hé");
 }
 
-TEST_CASE("the tokens of an English text are those of nanoGPT", "[tokenizer]") {
-  // sorted(set(text)), as its prepare.py numbers them
+TEST_CASE("Tokenizer::characters gives nanoGPT's ids", "[tokenizer]") {
+  // nanoGPT's prepare.py numbers sorted(set(text)).
   const Tokenizer tokenizer = Tokenizer::characters("First Citizen:\n");
   CHECK_THAT(tokenizer.encode("First"), Equals(torch::tensor({4, 6, 8, 9, 10})));
 }
 
-TEST_CASE("bytes take any text", "[tokenizer]") {
+TEST_CASE("Tokenizer::bytes encodes and decodes every byte", "[tokenizer]") {
   const Tokenizer tokenizer = Tokenizer::bytes();
   CHECK(tokenizer.vocab_size() == 256);
   std::string all;
@@ -42,7 +42,7 @@ TEST_CASE("bytes take any text", "[tokenizer]") {
   CHECK_THAT(tokenizer.encode("é"), Equals(torch::tensor({0xc3, 0xa9})));
 }
 
-TEST_CASE("ids are their own text", "[tokenizer]") {
+TEST_CASE("Tokenizer::ids encodes and decodes decimal ids", "[tokenizer]") {
   const Tokenizer tokenizer = Tokenizer::ids(101);
   CHECK(tokenizer.vocab_size() == 101);
   CHECK_THAT(tokenizer.encode("0 7\n\t100\r\n"), Equals(torch::tensor({0, 7, 100})));
@@ -51,6 +51,10 @@ TEST_CASE("ids are their own text", "[tokenizer]") {
   CHECK(tokenizer.decode(torch::tensor({0, 7, 100})) == "0 7 100");
   CHECK(tokenizer.separator() == " ");
   CHECK(Tokenizer::bytes().separator().empty());
+}
+
+TEST_CASE("Tokenizer::ids refuses text that is not an id of the vocabulary", "[tokenizer]") {
+  const Tokenizer tokenizer = Tokenizer::ids(101);
   const auto error = [&](const std::string& text) {
     return error_of([&] { tokenizer.encode(text); });
   };
@@ -68,7 +72,7 @@ TEST_CASE("ids are their own text", "[tokenizer]") {
              ContainsSubstring("Tokenizer::ids: expected a vocab_size from 1 to 2^31 - 1, got 0"));
 }
 
-TEST_CASE("tokens of any integer type and shape are decoded", "[tokenizer]") {
+TEST_CASE("decode accepts any integer dtype, shape and strides", "[tokenizer]") {
   const Tokenizer tokenizer = Tokenizer::characters("abc");
   for (const at::ScalarType type : {at::kByte, at::kUInt16, at::kInt, at::kLong}) {
     CHECK(tokenizer.decode(torch::tensor({0, 1, 2, 1}).view({2, 2}).to(type)) == "abcb");
@@ -78,7 +82,7 @@ TEST_CASE("tokens of any integer type and shape are decoded", "[tokenizer]") {
   CHECK(tokenizer.decode(at::empty({0}, at::kLong)).empty());
 }
 
-TEST_CASE("encoding goes token by token", "[tokenizer]") {
+TEST_CASE("next_token returns one token and moves the offset to the next", "[tokenizer]") {
   const Tokenizer tokenizer = Tokenizer::characters("aé");
   std::size_t offset = 1;
   CHECK(tokenizer.next_token("aéa", offset) == 1);
@@ -87,7 +91,7 @@ TEST_CASE("encoding goes token by token", "[tokenizer]") {
   CHECK(offset == 4);
 }
 
-TEST_CASE("a saved tokenizer is the same when loaded", "[tokenizer]") {
+TEST_CASE("a loaded tokenizer equals the saved one", "[tokenizer]") {
   const TemporaryFolder folder;
   const std::string text = std::string("\0\t\"\\", 4) + "aé😀";
   Tokenizer::characters(text).save(folder / "characters.json");
@@ -107,13 +111,13 @@ TEST_CASE("a saved tokenizer is the same when loaded", "[tokenizer]") {
   CHECK(folder.entries() == std::set<std::string>{"bytes.json", "characters.json", "ids.json"});
 }
 
-TEST_CASE("the file of a tokenizer can be written by hand", "[tokenizer]") {
+TEST_CASE("Tokenizer::load reads a vocabulary written by hand, in its order", "[tokenizer]") {
   const TemporaryFolder folder;
   write_file(folder / "a", R"({"type": "characters", "vocabulary": ["z", "\u00e9", "a"]})");
   CHECK_THAT(Tokenizer::load(folder / "a").encode("aéz"), Equals(torch::tensor({2, 1, 0})));
 }
 
-TEST_CASE("a file that is no tokenizer is refused with its path", "[tokenizer]") {
+TEST_CASE("Tokenizer::load refuses an invalid file with its path", "[tokenizer]") {
   const TemporaryFolder folder;
   const auto error = [&](const std::string& text) {
     write_file(folder / "bad", text);
@@ -134,7 +138,7 @@ TEST_CASE("a file that is no tokenizer is refused with its path", "[tokenizer]")
        "expected a vocabulary of characters, got 1"},
       {R"({"type": "characters", "vocabulary": ["ab"]})", "single characters, got \"ab\""},
       {R"({"type": "characters", "vocabulary": [""]})", "single characters, got \"\""},
-      {R"({"type": "characters", "vocabulary": ["é", "é"]})", "different characters, got \"é\""},
+      {R"({"type": "characters", "vocabulary": ["é", "é"]})", "distinct characters, got \"é\""},
   };
   for (const auto& [text, fragment] : bad) {
     INFO(text);
@@ -147,7 +151,7 @@ TEST_CASE("a file that is no tokenizer is refused with its path", "[tokenizer]")
              ContainsSubstring("Tokenizer::save: cannot write"));
 }
 
-TEST_CASE("an unknown character is named with its place", "[tokenizer]") {
+TEST_CASE("encode names an unknown character and its offset", "[tokenizer]") {
   const Tokenizer tokenizer = Tokenizer::characters("abc");
   CHECK_THAT(error_of([&] { tokenizer.encode("abécd"); }),
              ContainsSubstring("Tokenizer: expected one of the 3 characters of the vocabulary, got "
@@ -156,18 +160,20 @@ TEST_CASE("an unknown character is named with its place", "[tokenizer]") {
   CHECK_THAT(error_of([&] { tokenizer.encode("`"); }), ContainsSubstring("(U+0060) at byte 0"));
 }
 
-TEST_CASE("text that is no UTF-8 is refused with the offset", "[tokenizer]") {
+TEST_CASE("text that is not UTF-8 is refused with the offset", "[tokenizer]") {
   CHECK_THAT(error_of([] { Tokenizer::characters("ab\xff"); }),
-             ContainsSubstring("expected UTF-8, got a byte of no character at byte 2"));
+             ContainsSubstring("expected UTF-8, got an invalid sequence at byte 2"));
   CHECK_THAT(error_of([] { Tokenizer::characters("aé\xc3"); }),
-             ContainsSubstring("expected UTF-8, got half a character at byte 3"));
+             ContainsSubstring("expected UTF-8, got an incomplete character at byte 3"));
   CHECK_THAT(error_of([] { Tokenizer::characters("a").encode("aa\xed\xa0\x80"); }),
              ContainsSubstring("at byte 2"));
-  CHECK_THAT(error_of([] { Tokenizer::characters(""); }),
-             ContainsSubstring("Tokenizer::characters: expected a text, got an empty one"));
+  CHECK_THAT(
+      error_of([] { Tokenizer::characters(""); }),
+      ContainsSubstring(
+          "Tokenizer::characters: expected a text of at least one character, got an empty text"));
 }
 
-TEST_CASE("an id that is not in the vocabulary is named with the range", "[tokenizer]") {
+TEST_CASE("decode names an invalid id and the valid range", "[tokenizer]") {
   const Tokenizer tokenizer = Tokenizer::characters("abc");
   CHECK_THAT(error_of([&] {
                tokenizer.decode(torch::tensor({0, 3}));
@@ -175,7 +181,7 @@ TEST_CASE("an id that is not in the vocabulary is named with the range", "[token
              ContainsSubstring("Tokenizer::decode: expected token ids from 0 to 2, got 3"));
   CHECK_THAT(error_of([&] { tokenizer.decode(torch::tensor({-1})); }), ContainsSubstring("got -1"));
   CHECK_THAT(error_of([&] { tokenizer.decode(torch::tensor({0.5})); }),
-             ContainsSubstring("expected integers, got Float"));
+             ContainsSubstring("expected tokens of an integer type, got Float"));
   CHECK_THAT(error_of([&] { tokenizer.decode(at::Tensor()); }),
              ContainsSubstring("got an undefined tensor"));
 }

@@ -184,7 +184,7 @@ TEST_CASE("generate_text explains what it cannot do", "[app][generate_text]") {
        "--prompt: Tokenizer: expected one of the 4 characters of the vocabulary, got 'é' (U+00E9) "
        "at byte 1"},
       {"--prompt ''", "--prompt: expected at least one character, got none"},
-      {"--prompt $(printf 'a\\377')", "expected UTF-8, got a byte of no character at byte 1"},
+      {"--prompt $(printf 'a\\377')", "expected UTF-8, got an invalid sequence at byte 1"},
       {"--prompt-tokens 1,4",
        "--prompt-tokens: Tokenizer::decode: expected token ids from 0 to 3, got 4"},
       {"--prompt a >/dev/full", "cannot write to standard output: No space left"},

@@ -255,7 +255,7 @@ TEST_CASE("train_gpt refuses what it cannot train on", "[app][train_gpt]") {
                                         "gr\xf6\xdf"
                                         "e");
   CHECK_THAT(refused("latin1.txt"),
-             ContainsSubstring("expected UTF-8, got a byte of no character at byte " +
+             ContainsSubstring("expected UTF-8, got an invalid sequence at byte " +
                                std::to_string(tiny_text().size() + 2)));
 
   write_file(folder / "file", "x");
