@@ -40,17 +40,17 @@ struct HeatMapOptions {
 
 /// Returns the maps as lines of text. Each line ends in '\n'.
 ///
-/// If the terminal has colours, each cell has the colour of its value and, if the values fit, the
-/// number. If the terminal has no colours, the cells are numbers. The maps share one scale. They are
-/// side by side if all of them fit, else stacked.
+/// If the terminal has colours, each cell has the colour of its value; if the numbers fit, the cell
+/// shows the number too. If the terminal has no colours, each cell is a number. The maps share one
+/// scale. They are side by side if all of them fit, else stacked.
 ///
 /// The lines below show the scale and the counts of NaN, infinity and -infinity, which have colours
 /// of their own. No line exceeds max(terminal.width, 24) columns. If a matrix has more columns than
 /// fit or more than 60 rows, each cell shows the largest of several values, or NaN if one of them
 /// is NaN, and a line below gives the number of values per cell.
 ///
-/// Throws c10::Error if `maps` is empty, if the values of a map are not a real or boolean matrix, or
-/// if the number of labels differs from the number of rows or columns. It also throws if `low` or
+/// Throws c10::Error if `maps` is empty, if a map's values are not a real or boolean matrix, or if
+/// the number of labels differs from the number of rows or columns. It also throws if `low` or
 /// `high` is not finite, if low > high, if `decimals` is not 0 to 4, or if terminal.width < 1.
 MINI_API std::string heat_map_text(const HeatMap& map, const HeatMapOptions& options = {},
                                    const Terminal& terminal = standard_output());
