@@ -19,8 +19,9 @@ struct Terminal {
 
 /// Returns the width and the colours of standard output.
 ///
-/// Colours: kNone if standard output is not a terminal or if NO_COLOR is set and not empty. Else
-/// k24Bit if COLORTERM is "truecolor" or "24bit", else k256 if TERM contains "256color", else kNone.
+/// Colours: kNone if standard output is not a terminal, or if NO_COLOR is set and not empty. Else
+/// k24Bit if COLORTERM is "truecolor" or "24bit". Else k256 if TERM contains "256color", and kNone
+/// if not.
 /// Width: the width of the terminal. If it is unknown, the width is COLUMNS; if COLUMNS is not a
 /// positive integer, the width is 80.
 /// Source: https://no-color.org

@@ -49,8 +49,8 @@ double luminance(Color color) {
 }
 
 Color ink_on(Color background) {
-  // Contrast is (brighter + 0.05) / (darker + 0.05): equal to black and white at sqrt(0.0525) -
-  // 0.05.
+  // Contrast is (brighter + 0.05) / (darker + 0.05). At a luminance of sqrt(1.05 * 0.05) - 0.05 =
+  // 0.179, black and white have the same contrast.
   return luminance(background) > 0.179 ? Color{0, 0, 0} : Color{255, 255, 255};
 }
 

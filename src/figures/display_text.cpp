@@ -22,11 +22,11 @@ struct Character {
   size_t bytes;
 };
 
-// The character at the start of `text`; a byte that begins none is kReplacement.
+// The first character of `text`. A byte that does not begin a character counts as kReplacement.
 Character next_character(std::string_view text) {
-  const detail::Utf8 next = detail::first_character(text);
-  return next.kind == detail::Utf8::kCharacter ? Character{next.code_point, next.length}
-                                               : Character{kReplacement, 1};
+  const Utf8 next = first_character(text);
+  return next.kind == Utf8::kCharacter ? Character{next.code_point, next.length}
+                                       : Character{kReplacement, 1};
 }
 
 std::string utf8(char32_t c) {
@@ -63,7 +63,7 @@ int64_t character_width(char32_t c) {
   if (c < 0x80) {
     return 1;
   }
-  // The C library knows the widths of characters, but only under a UTF-8 locale.
+  // wcwidth() needs a UTF-8 locale.
   static const locale_t utf8_locale = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   const locale_t before = ::uselocale(utf8_locale);
   const int width = ::wcwidth(static_cast<wchar_t>(c));
@@ -93,6 +93,18 @@ int64_t display_width(std::string_view printable_text) {
   return width;
 }
 
+int64_t widest(const std::vector<std::string>& printable_texts) {
+  int64_t width = 0;
+  for (const std::string& text : printable_texts) {
+    width = std::max(width, display_width(text));
+  }
+  return width;
+}
+
+std::string spaces(int64_t count) {
+  return std::string(static_cast<size_t>(std::max<int64_t>(0, count)), ' ');
+}
+
 std::string shortened(const std::string& printable_text, int64_t width) {
   if (display_width(printable_text) <= width) {
     return printable_text;
@@ -115,14 +127,12 @@ std::string shortened(const std::string& printable_text, int64_t width) {
 
 std::string left_aligned(const std::string& printable_text, int64_t width) {
   const std::string text = shortened(printable_text, width);
-  return text +
-         std::string(static_cast<size_t>(std::max<int64_t>(0, width - display_width(text))), ' ');
+  return text + spaces(width - display_width(text));
 }
 
 std::string right_aligned(const std::string& printable_text, int64_t width) {
   const std::string text = shortened(printable_text, width);
-  return std::string(static_cast<size_t>(std::max<int64_t>(0, width - display_width(text))), ' ') +
-         text;
+  return spaces(width - display_width(text)) + text;
 }
 
 std::string wrapped(const std::string& printable_text, int64_t width) {
@@ -147,13 +157,21 @@ std::string number_text(double value, NumberForm form) {
   if (!std::isfinite(value)) {
     return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
   }
-  char buffer[400];  // the largest double has 309 digits before its point
+  char buffer[400];  // the largest double has 309 digits before the decimal point
   const auto format = form.scientific ? std::chars_format::scientific : std::chars_format::fixed;
   const auto result = std::to_chars(buffer, buffer + sizeof buffer, value, format, form.decimals);
   std::string text(buffer, result.ptr);
   const bool minus_zero =
       text.front() == '-' && text.find_first_of("123456789") == std::string::npos;
   return minus_zero ? text.substr(1) : text;
+}
+
+std::string without_trailing_zeros(std::string fixed_point) {
+  fixed_point.erase(fixed_point.find_last_not_of('0') + 1);
+  if (fixed_point.back() == '.') {
+    fixed_point.pop_back();
+  }
+  return fixed_point;
 }
 
 }  // namespace mini::detail
