@@ -57,7 +57,7 @@ class HeatScale {
 
   Color color(double value) const;
   std::string text(double value) const { return number_text(value, form_); }
-  /// Length of the longest text of a value.
+  /// An upper bound on the length of a value's text.
   int64_t text_width() const { return text_width_; }
   /// The value at a position on the scale: 0 is the low end, 1 the high end.
   double value_at(double position) const { return low_ * (1 - position) + high_ * position; }
