@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 namespace mini::detail {
 namespace {
@@ -55,12 +56,8 @@ Color ink_on(Color background) {
 }
 
 std::string hex(Color color) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text = "#";
-  for (const uint8_t channel : {color.red, color.green, color.blue}) {
-    text += kDigits[channel / 16];
-    text += kDigits[channel % 16];
-  }
+  char text[8];
+  std::snprintf(text, sizeof text, "#%02x%02x%02x", color.red, color.green, color.blue);
   return text;
 }
 
