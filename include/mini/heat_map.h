@@ -33,21 +33,23 @@ struct HeatMapOptions {
   /// largest finite value of all maps. Values beyond an end take the colour of that end.
   std::optional<double> low = std::nullopt;
   std::optional<double> high = std::nullopt;
-  /// Digits after the decimal point, 0 to 4. If unset, 2, or 0 if no map has a floating-point type.
-  /// If the values are too large or too small for this form, it is 1.2e-05 instead.
+  /// Digits after the decimal point, 0 to 4. If unset, 2, or 0 if no map has a floating-point dtype.
+  /// If the largest magnitude is at least 1e6, or too small for these digits, all numbers are in
+  /// scientific notation: 1.2e-05.
   std::optional<int> decimals = std::nullopt;
 };
 
 /// Returns the maps as lines of text. Each line ends in '\n'.
 ///
 /// If the terminal has colours, each cell has the colour of its value; if the numbers fit, the cell
-/// shows the number too. If the terminal has no colours, each cell is a number. The maps share one
-/// scale. They are side by side if all of them fit, else stacked.
+/// shows the number too. If the terminal has no colours, each cell is a number. The maps are side by
+/// side if all of them fit, else stacked. All maps share one scale.
 ///
-/// The lines below show the scale and the counts of NaN, infinity and -infinity, which have colours
-/// of their own. No line exceeds max(terminal.width, 24) columns. If a matrix has more columns than
-/// fit or more than 60 rows, each cell shows the largest of several values, or NaN if one of them
-/// is NaN, and a line below gives the number of values per cell.
+/// The lines below the maps show the scale and the counts of NaN, infinity and -infinity. These
+/// values have their own colours. No line exceeds max(terminal.width, 24) columns.
+///
+/// If a matrix has more columns than fit or more than 60 rows, each cell shows the largest of
+/// several values, or NaN if one of them is NaN. A line below gives the number of values per cell.
 ///
 /// Throws c10::Error if `maps` is empty, if a map's values are not a real or boolean matrix, or if
 /// the number of labels differs from the number of rows or columns. It also throws if `low` or
@@ -58,8 +60,9 @@ MINI_API std::string heat_map_text(const std::vector<HeatMap>& maps,
                                    const HeatMapOptions& options = {},
                                    const Terminal& terminal = standard_output());
 
-/// Returns the maps as an SVG document. If a matrix has more than 128 rows or columns, each cell
-/// shows the largest of several values, as above. Throws as above.
+/// Returns the maps as an SVG document. The cells of small maps show their numbers. If a matrix has
+/// more than 128 rows or columns, each cell shows the largest of several values, as above.
+/// Throws as above.
 MINI_API std::string heat_map_svg(const HeatMap& map, const HeatMapOptions& options = {});
 MINI_API std::string heat_map_svg(const std::vector<HeatMap>& maps,
                                   const HeatMapOptions& options = {});
