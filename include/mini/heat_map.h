@@ -33,7 +33,7 @@ struct HeatMapOptions {
   /// largest finite value of all maps. Values beyond an end take the colour of that end.
   std::optional<double> low = std::nullopt;
   std::optional<double> high = std::nullopt;
-  /// Digits after the decimal point, 0 to 4. If unset, 2, or 0 if no map has a floating-point dtype.
+  /// Digits after the decimal point, 0 to 4. If unset, 2, or 0 if no map has a floating dtype.
   /// If the largest magnitude is at least 1e6, or too small for these digits, all numbers are in
   /// scientific notation: 1.2e-05.
   std::optional<int> decimals = std::nullopt;
@@ -42,8 +42,8 @@ struct HeatMapOptions {
 /// Returns the maps as lines of text. Each line ends in '\n'.
 ///
 /// If the terminal has colours, each cell has the colour of its value; if the numbers fit, the cell
-/// shows the number too. If the terminal has no colours, each cell is a number. The maps are side by
-/// side if all of them fit, else stacked. All maps share one scale.
+/// shows the number too. If the terminal has no colours, each cell is a number. The maps are side
+/// by side if all of them fit, else stacked. All maps share one scale.
 ///
 /// The lines below the maps show the scale and the counts of NaN, infinity and -infinity. These
 /// values have their own colours. No line exceeds max(terminal.width, 24) columns.
