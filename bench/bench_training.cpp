@@ -63,7 +63,7 @@ Json peer_turn(Subprocess& peer, const Case& what) {
                           {"cached", what.cached()}});
 }
 
-// Throws if the first turns of the two sides, which start from the same weights, differ.
+// Runs the first turn of both sides, from the same weights. Throws if the results differ.
 void verify(const Case& what, Ours& ours, Subprocess& peer) {
   const Json theirs = peer_turn(peer, what);
   if (!what.trains()) {
