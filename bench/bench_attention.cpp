@@ -227,7 +227,7 @@ int main(int argc, char** argv) {
   App app("bench_attention",
           "Times the fused attention against LibTorch's attention and the composite formula. "
           "Verifies all results first.");
-  add_bench_options(app, options, "shape");
+  add_bench_options(app, options, "shapes");
   app.add_option("--target", options.target, "Instruction set, such as AVX2; by default the best");
   app.add_option("--seconds", options.seconds, "Shortest time to measure each pair, in seconds")
       ->check(finite_number())

@@ -6,14 +6,14 @@
 
 namespace mini::app {
 
-void add_bench_options(App& app, BenchOptions& options, const std::string& name) {
+void add_bench_options(App& app, BenchOptions& options, const std::string& names) {
   app.add_option("--filter", options.filter,
-                 fmt::format("Measure only if the {} contains this text", name));
+                 fmt::format("Measure only {} that contain this text", names));
   add_list(app, "--threads", options.threads, "Numbers of threads, separated by commas",
            thread_count())
       ->default_str(fmt::format("{}", fmt::join(options.threads, ",")));
   app.add_flag("--default-malloc", options.default_malloc,
-               "Keep the allocator's default settings, which return freed memory to the system");
+               "Keep the default settings of the allocator");
 }
 
 }  // namespace mini::app

@@ -18,7 +18,7 @@ struct BenchOptions {
   bool selects(const std::string& name) const { return name.find(filter) != std::string::npos; }
 };
 
-/// Adds --filter, --threads and --default-malloc. `name` is what --filter searches, such as "mode".
-void add_bench_options(App& app, BenchOptions& options, const std::string& name);
+/// Adds --filter, --threads and --default-malloc. `names` says what --filter searches: "shapes".
+void add_bench_options(App& app, BenchOptions& options, const std::string& names);
 
 }  // namespace mini::app

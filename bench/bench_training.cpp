@@ -182,7 +182,7 @@ int main(int argc, char** argv) {
   App app("bench_training",
           "Times training and generation against the same GPT in PyTorch. Verifies that losses and "
           "tokens agree first.");
-  add_bench_options(app, options, "mode");
+  add_bench_options(app, options, "modes");
   app.add_option("--python", options.python, "A Python with torch and safetensors")
       ->check(file_name())
       ->type_name("PATH")
