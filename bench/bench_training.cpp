@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Training and generation beside the same GPT in PyTorch, which a Python program runs in turns with
-// this one. Losses and tokens are compared before anything is timed.
+// Times training and generation against the same GPT in PyTorch, which a Python program runs. Both
+// sides are measured alternately. Losses and tokens are compared before the first measurement.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
@@ -9,122 +9,34 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "bench_options.h"
 #include "common/app.h"
 #include "common/keep_memory.h"
 #include "measure.h"
-#include "mini/data_parallel.h"
-#include "mini/generate.h"
-#include "mini/gpt.h"
-#include "mini/optimizer.h"
-#include "mini/safetensors.h"
-#include "mini/state_dict.h"
 #include "subprocess.h"
+#include "training_cases.h"
 
 namespace mini::app {
 namespace {
 
-struct Options {
+struct Options : BenchOptions {
   std::string python = "python3";
-  std::string filter;
-  std::vector<int> threads = {1, 2};
   int64_t turns = 21;
-  bool default_malloc = false;
 };
-
-constexpr int64_t kVocabSize = 65;
-constexpr double kLearningRate = 1e-3;
-constexpr int64_t kBatches = 8;  // that training goes through again and again
-constexpr int64_t kStepsOfTurn = 8;
-constexpr int64_t kNewTokens = 255;
-
-struct Case {
-  std::string mode;  // train_eager, train_compiled, generate, generate_cached
-  int64_t batch;
-
-  bool trains() const { return mode.starts_with("train"); }
-  bool compiled() const { return mode == "train_compiled"; }
-  bool cached() const { return mode == "generate_cached"; }
-  int64_t block_size() const { return trains() ? 64 : 256; }
-  int64_t tokens_of_turn() const {
-    return trains() ? kStepsOfTurn * batch * block_size() : kNewTokens;
-  }
-};
-
-const std::vector<Case> kCases = {{"train_eager", 12},    {"train_eager", 32},
-                                  {"train_compiled", 12}, {"train_compiled", 32},
-                                  {"generate", 1},        {"generate_cached", 1}};
 
 struct Row {
   Case what;
   int threads;
   double ours_tokens_per_s, peer_tokens_per_s, ratio;  // medians
-  double spread;  // of ours: half the distance between its quartiles, relative to the median
+  double spread;  // of ours: half the distance between the quartiles, relative to the median
 };
 
-// What both sides work on: the same weights, the same batches.
-class Ours {
- public:
-  explicit Ours(const Case& what)
-      : model_(mini::GPTOptions(kVocabSize).block_size(what.block_size()).seed(1337)),
-        adamw_(kLearningRate),
-        optimizer_(model_->parameters(), adamw_) {
-    torch::manual_seed(42);
-    idx_ = torch::randint(kVocabSize, {kBatches, what.batch, what.block_size()}, at::kLong);
-    targets_ = torch::randint(kVocabSize, idx_.sizes(), at::kLong);
-  }
-
-  void save(const std::string& path) const {
-    auto tensors = mini::state_dict(*model_, mini::kGPTAliases);
-    tensors.insert("idx", idx_);
-    tensors.insert("targets", targets_);
-    mini::save_safetensors(path, tensors);
-  }
-
-  Json sizes() const {
-    const mini::GPTOptions& o = model_->options;
-    return {{"vocab_size", o.vocab_size()},
-            {"block_size", o.block_size()},
-            {"n_layer", o.n_layer()},
-            {"n_head", o.n_head()},
-            {"n_embd", o.n_embd()}};
-  }
-
-  std::vector<double> train(int64_t steps) {
-    std::vector<at::Tensor> losses;
-    for (int64_t step = 0; step < steps; ++step) {
-      const at::Tensor idx = idx_[step % kBatches], targets = targets_[step % kBatches];  // (B, T)
-      const int64_t batch_size = idx.size(0);
-      const auto loss_of = [&](int64_t begin, int64_t end) {
-        const double share = static_cast<double>(end - begin) / static_cast<double>(batch_size);
-        return model_->loss(idx.slice(0, begin, end), targets.slice(0, begin, end)) * share;
-      };
-      optimizer_.zero_grad();
-      losses.push_back(mini::data_parallel_backward(model_->parameters(), batch_size, loss_of));
-      optimizer_.step();
-    }
-    return numbers(at::stack(losses));
-  }
-
-  std::vector<int64_t> generate() {
-    const at::Tensor prompt = idx_.slice(0, 0, 1).select(1, 0).slice(1, 0, 1);  // (1, 1)
-    const at::Tensor tokens =
-        mini::generate(model_, prompt, {.new_tokens = kNewTokens, .temperature = 0.0});
-    return {tokens.const_data_ptr<int64_t>(), tokens.const_data_ptr<int64_t>() + tokens.numel()};
-  }
-
- private:
-  mini::GPT model_;
-  torch::optim::AdamWOptions adamw_;
-  mini::AdamW optimizer_;
-  at::Tensor idx_, targets_;  // (kBatches, B, T)
-};
-
-// A folder of this run's own, gone with it.
+// A new folder, which the destructor removes.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string path = (std::filesystem::temp_directory_path() / "bench_training.XXXXXX").string();
-    TORCH_CHECK(mkdtemp(path.data()) != nullptr, "cannot make the folder ", path);
+    TORCH_CHECK(mkdtemp(path.data()) != nullptr, "bench_training: cannot create the folder ", path);
     path_ = path;
   }
   ~TemporaryFolder() {
@@ -145,28 +57,28 @@ Json ask(Subprocess& peer, const Json& request) { return Json::parse(peer.ask(re
 Json peer_turn(Subprocess& peer, const Case& what) {
   return what.trains()
              ? ask(peer,
-                   {{"command", "train"}, {"steps", kStepsOfTurn}, {"compiled", what.compiled()}})
+                   {{"command", "train"}, {"steps", kStepsPerTurn}, {"compiled", what.compiled()}})
              : ask(peer, {{"command", "generate"},
                           {"new_tokens", kNewTokens},
                           {"cached", what.cached()}});
 }
 
-// Both sides make their first turn from the same weights and have to come to the same.
+// Runs the first turn of both sides, from the same weights. Throws if the results differ.
 void verify(const Case& what, Ours& ours, Subprocess& peer) {
   const Json theirs = peer_turn(peer, what);
   if (!what.trains()) {
     TORCH_CHECK(ours.generate() == theirs.at("tokens").get<std::vector<int64_t>>(),
-                "bench_training: ", what.mode,
-                ": the two programs generate different tokens; "
-                "nothing is timed");
+                "bench_training: expected the same tokens from both sides in ", what.mode,
+                ", got different ones; no time was measured");
     return;
   }
-  const std::vector<double> losses = ours.train(kStepsOfTurn);
+  const std::vector<double> losses = ours.train(kStepsPerTurn);
   for (size_t step = 0; step < losses.size(); ++step) {
     const double expected = theirs.at("losses")[step].get<double>();
-    TORCH_CHECK(std::abs(losses[step] - expected) <= 1e-3, "bench_training: ", what.mode, ": loss ",
-                losses[step], " at step ", step, ", the peer's is ", expected,
-                "; nothing is timed");
+    TORCH_CHECK(std::abs(losses[step] - expected) <= 1e-3,
+                "bench_training: expected the same loss from both sides in ", what.mode,
+                " at step ", step, ", got ", losses[step], " from ours and ", expected,
+                " from the peer; no time was measured");
   }
 }
 
@@ -184,11 +96,11 @@ Row measure(const Options& options, const Case& what, int threads, Subprocess& p
   std::vector<double> own_s, peer_s, ratios;
   for (int64_t turn = 0; turn < options.turns; ++turn) {
     own_s.push_back(seconds_of(
-        [&] { what.trains() ? (void)ours.train(kStepsOfTurn) : (void)ours.generate(); }));
+        [&] { what.trains() ? (void)ours.train(kStepsPerTurn) : (void)ours.generate(); }));
     peer_s.push_back(peer_turn(peer, what).at("seconds").get<double>());
     ratios.push_back(peer_s.back() / own_s.back());
   }
-  const auto tokens = static_cast<double>(what.tokens_of_turn());
+  const auto tokens = static_cast<double>(what.tokens_per_turn());
   const double median = quantile(own_s, 0.5);
   return {what,
           threads,
@@ -206,14 +118,15 @@ std::vector<Row> run(const Options& options) {
   const TemporaryFolder folder;
   std::vector<Row> rows;
   for (const Case& what : kCases) {
-    if (what.mode.find(options.filter) == std::string::npos) continue;
+    if (!options.selects(what.mode)) continue;
     for (const int threads : options.threads) {
       fmt::print(stderr, "{} batch {} {} thread(s)\n", what.mode, what.batch, threads);
       rows.push_back(measure(options, what, threads, peer, folder / "weights.safetensors"));
     }
   }
   if (rows.empty()) {
-    throw UsageError(fmt::format("--filter: no mode's name holds '{}'", options.filter));
+    throw UsageError(fmt::format("--filter: expected a part of a mode, such as 'train', got '{}'",
+                                 options.filter));
   }
   return rows;
 }
@@ -228,10 +141,11 @@ std::string to_text(const std::string& cpu, const std::vector<Row>& rows) {
                         row.spread * 100, row.peer_tokens_per_s, row.ratio);
   }
   return text +
-         "\nratio: time of the peer, PyTorch in Python, over ours: the median over turns. "
-         "Training: T "
-         "64, a\nstep of AdamW and all before it; generation: 255 tokens from one, greedy, against "
-         "no cache\n(generate) and a cache (generate_cached).\n";
+         "\nBoth sides were measured alternately.\n"
+         "+-: half the distance between the quartiles of our times, relative to the median.\n"
+         "ratio: the time of the peer, PyTorch in Python, / ours, median of the pairs.\n"
+         "Training: T = 64, whole steps of AdamW. Generation: 255 tokens from one, greedy,\n"
+         "against PyTorch without a cache (generate) and with a cache (generate_cached).\n";
 }
 
 Json to_json(const std::string& cpu, const std::vector<Row>& rows) {
@@ -266,16 +180,16 @@ int main(int argc, char** argv) {
   using namespace mini::app;
   Options options;
   App app("bench_training",
-          "Training and generation beside the same GPT in PyTorch, compared and timed.");
-  app.add_option("--python", options.python, "A Python with torch and safetensors (python3)")
+          "Times training and generation against the same GPT in PyTorch. Verifies that losses and "
+          "tokens agree first.");
+  add_bench_options(app, options, "modes");
+  app.add_option("--python", options.python, "A Python with torch and safetensors")
       ->check(file_name())
-      ->type_name("PATH");
-  app.add_option("--filter", options.filter, "Only modes whose name holds this text");
-  add_list(app, "--threads", options.threads, "Numbers of threads, separated by commas (1,2)",
-           thread_count());
-  app.add_option("--turns", options.turns, "Turns of each side (21)")
-      ->transform(positive_integer());
-  app.add_flag("--default-malloc", options.default_malloc, "Leave our allocator as it comes");
+      ->type_name("PATH")
+      ->capture_default_str();
+  app.add_option("--turns", options.turns, "Measurements of each side")
+      ->transform(positive_integer())
+      ->capture_default_str();
   return app.run(argc, argv, [&] {
     const std::string cpu = cpu_name();
     const std::vector<Row> rows = run(options);

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The peer of bench_training: the same GPT in PyTorch, as its users write it.
+"""The peer of bench_training: the same GPT in idiomatic PyTorch.
 
-bench_training starts this program, writes one JSON object a line to its standard input and reads
-one back. Needs torch and safetensors.
+bench_training starts this program and exchanges lines with it: each request and each answer is one
+JSON object on one line. Requires torch and safetensors.
 """
 
 import json
@@ -97,7 +97,7 @@ class GPT(nn.Module):
 
 
 class Cache:
-    """Keys and values of one layer, in memory taken once."""
+    """Keys and values of one layer, in buffers allocated once."""
 
     def __init__(self, model):
         n_head = model.transformer["h"][0].attn.n_head

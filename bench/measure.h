@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the benchmarks share: a clock, order statistics, the processor's name.
+// Timing, order statistics and the name of the processor, for the benchmarks.
 #pragma once
 
 #include <functional>
@@ -8,16 +8,16 @@
 
 namespace mini::app {
 
-/// Seconds that one call of `work` takes, as the mean over `repeats` calls.
+/// Returns the mean time of `repeats` calls of `work`, in seconds.
 double seconds_of(const std::function<void()>& work, int64_t repeats = 1);
 
-/// The smallest value that at least this share of the values does not exceed.
+/// Returns the value at position floor(share * (n - 1)) of the n sorted values: 0.5 is the median.
 double quantile(std::vector<double> values, double share);
 
-/// Half the distance between the quartiles, relative to the median.
+/// Returns half the distance between the quartiles, relative to the median.
 double relative_spread(const std::vector<double>& values);
 
-/// As /proc/cpuinfo gives it.
+/// Returns the processor's name from /proc/cpuinfo.
 std::string cpu_name();
 
 }  // namespace mini::app

@@ -22,7 +22,7 @@ struct Pipe {
   Pipe() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
-      throw std::system_error(errno, std::generic_category(), "cannot make a pipe");
+      throw std::system_error(errno, std::generic_category(), "cannot create a pipe");
     }
     read_end = ends[0];
     write_end = ends[1];
@@ -32,7 +32,7 @@ struct Pipe {
 }  // namespace
 
 Subprocess::Subprocess(const std::vector<std::string>& command) : name_(command.front()) {
-  std::signal(SIGPIPE, SIG_IGN);  // a program that has ended shows as an error of the write
+  std::signal(SIGPIPE, SIG_IGN);  // so that a write to a program that has ended returns an error
   const Pipe to, from;
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -50,7 +50,7 @@ Subprocess::Subprocess(const std::vector<std::string>& command) : name_(command.
   if (error != 0) {
     close(to.write_end);
     close(from.read_end);
-    throw std::system_error(error, std::generic_category(), "cannot run '" + name_ + "'");
+    throw std::system_error(error, std::generic_category(), "cannot start '" + name_ + "'");
   }
   input_ = fdopen(to.write_end, "w");
   output_ = fdopen(from.read_end, "r");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Another program, to talk to line by line.
+// Runs another program and exchanges lines with it.
 #pragma once
 
 #include <cstdio>
@@ -8,17 +8,19 @@
 
 namespace mini::app {
 
-/// Runs a program whose standard input and output are ours; its errors go where ours go.
+/// A program whose standard input and output are connected to this object. The program shares our
+/// standard error.
 class Subprocess {
  public:
-  /// Throws std::system_error if it cannot be started.
+  /// Starts the program. Throws std::system_error on failure.
   explicit Subprocess(const std::vector<std::string>& command);
-  /// Closes its input and waits for its end.
+  /// Closes the program's standard input and waits until the program ends.
   ~Subprocess();
   Subprocess(const Subprocess&) = delete;
   Subprocess& operator=(const Subprocess&) = delete;
 
-  /// Writes a line and reads one.  Throws std::runtime_error if the program has ended.
+  /// Writes a line and returns the line that the program answers. Throws std::runtime_error if the
+  /// program has ended.
   std::string ask(const std::string& line);
 
  private:

@@ -1,10 +1,10 @@
-# Sets Torch_DIR, the folder of LibTorch's TorchConfig.cmake, unless the caller has.
+# Sets Torch_DIR to the folder of LibTorch's TorchConfig.cmake, unless Torch_DIR is already set.
 #
-# Looked at in this order: Torch_DIR and CMAKE_PREFIX_PATH (variables, then the environment), the
-# torch of the Python on PATH, the torch of ./.venv. As a script, `cmake -P cmake/find_libtorch.cmake`
-# prints the folder, or fails.
+# Searches in this order: Torch_DIR (the variable, then the environment), CMAKE_PREFIX_PATH (the
+# same), the torch package of the Python on PATH, the torch package of ./.venv. As a script,
+# `cmake -P cmake/find_libtorch.cmake` prints the folder, or fails if there is none.
 
-# A CUDA build of LibTorch makes find_package(Torch) fail where the CUDA toolkit is missing.
+# A CUDA build of LibTorch is not usable without the CUDA toolkit: find_package(Torch) fails.
 function(mini_is_usable_libtorch torch_dir result)
   set(${result} FALSE PARENT_SCOPE)
   if(NOT EXISTS "${torch_dir}/TorchConfig.cmake")
@@ -13,13 +13,13 @@ function(mini_is_usable_libtorch torch_dir result)
   file(GLOB cuda_library "${torch_dir}/../../../lib/libtorch_cuda.*")
   find_program(MINI_NVCC nvcc HINTS ENV CUDA_HOME PATH_SUFFIXES bin NO_CACHE)
   if(cuda_library AND NOT MINI_NVCC)
-    message(STATUS "Passing over ${torch_dir}: a CUDA build, and the CUDA toolkit is not installed")
+    message(STATUS "Skipping ${torch_dir}: a CUDA build, but the CUDA toolkit is not installed")
     return()
   endif()
   set(${result} TRUE PARENT_SCOPE)
 endfunction()
 
-# The folder inside the torch package of a Python, found without importing it.
+# Sets `result` to the folder in the torch package of this Python, without importing torch.
 function(mini_libtorch_of_python python result)
   set(${result} "" PARENT_SCOPE)
   set(program "import importlib.util, pathlib
@@ -54,7 +54,7 @@ function(mini_find_libtorch result)
   if(python_on_path)
     list(APPEND pythons "${python_on_path}")
   endif()
-  # bootstrap.sh removes this file when the environment is complete.
+  # bootstrap.sh removes the file `incomplete` once all packages are installed.
   set(venv "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../.venv")
   if(EXISTS "${venv}/bin/python" AND NOT EXISTS "${venv}/incomplete")
     list(APPEND pythons "${venv}/bin/python")
@@ -73,7 +73,7 @@ endfunction()
 mini_find_libtorch(torch_dir)
 if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
   if(NOT EXISTS "${torch_dir}/TorchConfig.cmake")
-    message(FATAL_ERROR "no LibTorch found")
+    message(FATAL_ERROR "LibTorch not found: set Torch_DIR to the folder of its TorchConfig.cmake")
   endif()
   message(STATUS "LibTorch: ${torch_dir}")
 elseif(torch_dir)

@@ -1,6 +1,6 @@
-# Targets for who works on the code: `format`, `check_format` and `tidy`, where the tools are.
+# Development targets: `format`, `check_format` and `tidy`, if the tools are installed.
 
-# Formatters differ between versions; bootstrap.sh puts the one that is checked with into .venv.
+# Versions of clang-format differ. bootstrap.sh installs the version that CI uses into .venv.
 find_program(MINI_CLANG_FORMAT clang-format HINTS ${PROJECT_SOURCE_DIR}/.venv/bin)
 find_program(MINI_RUN_CLANG_TIDY NAMES run-clang-tidy run-clang-tidy-14)
 

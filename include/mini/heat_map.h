@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Matrices as coloured grids: on a terminal, and as SVG.
+// Heat maps of matrices, as text for a terminal and as SVG.
 //
 //   std::cout << mini::heat_map_text({weights});
 //   std::ofstream("weights.svg") << mini::heat_map_svg({weights});
@@ -16,44 +16,53 @@
 
 namespace mini {
 
-/// A matrix to look at, and what is written beside it. Labels may be any text: what would break the
-/// picture is replaced, what is too long cut.
+/// A matrix with its title and its labels.
+///
+/// Titles and labels may be any text. Control characters and invalid UTF-8 are replaced, and text
+/// that does not fit is shortened.
 struct HeatMap {
-  at::Tensor values;  ///< (rows, columns), real numbers or truth values
+  at::Tensor values;  ///< (rows, columns), real or boolean
   std::string title = {};
-  std::vector<std::string> row_labels = {};     ///< one a row, or none: 0, 1, 2, ...
-  std::vector<std::string> column_labels = {};  ///< one a column, or none: 0, 1, 2, ...
+  std::vector<std::string> row_labels = {};     ///< one per row; if empty: 0, 1, 2, ...
+  std::vector<std::string> column_labels = {};  ///< one per column; if empty: 0, 1, 2, ...
 };
 
+/// Options for `heat_map_text` and `heat_map_svg`.
 struct HeatMapOptions {
-  /// Values at the dark and the bright end of the scale; unset is the smallest and the largest
-  /// finite value of all maps. What lies beyond has the end's colour.
+  /// Values at the dark and the bright end of the scale. If unset, they are the smallest and the
+  /// largest finite value of all maps. Values beyond an end take the colour of that end.
   std::optional<double> low = std::nullopt;
   std::optional<double> high = std::nullopt;
-  /// Digits after the point, 0 to 4; unset is 2, or 0 where all maps hold integers. Numbers that
-  /// this would not suit are written as 1.2e-05.
+  /// Digits after the decimal point, 0 to 4. If unset, 2, or 0 if no map has a floating dtype.
+  /// If the largest magnitude is at least 1e6, or too small for these digits, all numbers are in
+  /// scientific notation: 1.2e-05.
   std::optional<int> decimals = std::nullopt;
 };
 
-/// The grid as lines of text, each ended by a new line: cells in colour, with their values as far
-/// as these fit, or plain numbers where the terminal shows no colours. Several maps stand side by
-/// side, as far as they fit, on one scale.
+/// Returns the maps as lines of text. Each line ends in '\n'.
 ///
-/// Below them the scale, and how many values are NaN, infinity and -infinity: these have their own
-/// colours. No line is wider than the terminal, or than 24 columns. Where a matrix has more columns
-/// than fit, or more rows than are good to read, each cell shows the largest of several values (NaN
-/// if there is one among them), and a line says so.
+/// If the terminal has colours, each cell has the colour of its value; if the numbers fit, the cell
+/// shows the number too. If the terminal has no colours, each cell is a number. The maps are side
+/// by side if all of them fit, else stacked. All maps share one scale.
 ///
-/// Throws c10::Error if a map is no matrix of real numbers or truth values, if its labels are not
-/// as many as its rows or columns, or if an option or the terminal's width is out of range.
+/// The lines below the maps show the scale and the counts of NaN, infinity and -infinity. These
+/// values have their own colours. No line exceeds max(terminal.width, 24) columns.
+///
+/// If a matrix has more columns than fit or more than 60 rows, each cell shows the largest of
+/// several values, or NaN if one of them is NaN. A line below gives the number of values per cell.
+///
+/// Throws c10::Error if `maps` is empty, if a map's values are not a real or boolean matrix, or if
+/// the number of labels differs from the number of rows or columns. It also throws if `low` or
+/// `high` is not finite, if low > high, if `decimals` is not 0 to 4, or if terminal.width < 1.
 MINI_API std::string heat_map_text(const HeatMap& map, const HeatMapOptions& options = {},
                                    const Terminal& terminal = standard_output());
 MINI_API std::string heat_map_text(const std::vector<HeatMap>& maps,
                                    const HeatMapOptions& options = {},
                                    const Terminal& terminal = standard_output());
 
-/// The same as a whole SVG file; above 128 rows or columns a cell shows the largest of several
-/// values. Throws as above.
+/// Returns the maps as an SVG document. The cells of small maps show their numbers. If a matrix has
+/// more than 128 rows or columns, each cell shows the largest of several values, as above.
+/// Throws as above.
 MINI_API std::string heat_map_svg(const HeatMap& map, const HeatMapOptions& options = {});
 MINI_API std::string heat_map_svg(const std::vector<HeatMap>& maps,
                                   const HeatMapOptions& options = {});

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Curves as SVG.
+// Line charts as SVG.
 //
-//   std::ofstream("loss.svg") << mini::line_chart_svg(
-//       {.x = {.label = "step"}, .y = {.label = "loss (nats)"}, .curves = {{"training", steps,
-//       losses}}});
+//   std::ofstream("loss.svg") << mini::line_chart_svg({
+//       .x = {.label = "step"},
+//       .y = {.label = "loss (nats)"},
+//       .curves = {{"training", steps, losses}},
+//   });
 #pragma once
 
 #include <optional>
@@ -14,26 +16,28 @@
 
 namespace mini {
 
+/// One axis of a chart.
 struct Axis {
-  /// What is measured, with its unit: "entropy (nats)".
+  /// The quantity and its unit, such as "entropy (nats)".
   std::string label = {};
+  /// Use a logarithmic scale.
   bool logarithmic = false;
-  /// Ends of the axis; unset is what the points need.
+  /// Values at the two ends. If unset, the axis covers all points.
   std::optional<double> low = std::nullopt;
   std::optional<double> high = std::nullopt;
-  /// Where numbers stand; none is round numbers.
+  /// Values of the ticks. Ticks outside the axis are omitted. If empty, ticks are at round numbers.
   std::vector<double> ticks = {};
 };
 
-/// Points joined in their order.
+/// A sequence of points, joined in this order.
 struct Curve {
   std::string name;
   std::vector<double> x, y;
-  /// What the others are to be compared with: a broad light line below them.
+  /// Draw a wide, light line behind the other curves, as a reference for comparison.
   bool reference = false;
 };
 
-/// A place on the x axis that has a name.
+/// A vertical line with a name. If `x` is outside the axis, the line is omitted.
 struct ChartMark {
   std::string name;
   double x;
@@ -47,18 +51,20 @@ struct LineChart {
   std::vector<ChartMark> marks = {};
 };
 
-/// The chart as a whole SVG file: curves that differ in colour, lightness and dashes, with a
-/// legend.
+/// Returns the chart as an SVG document. The legend names the curves, which differ in colour,
+/// lightness and dash pattern.
 ///
-/// A curve has a gap where a point is NaN, infinite, or not above 0 on a logarithmic axis; a line
-/// below the chart counts these points. More points than pixels are drawn as what they cover.
+/// A point is left out if a coordinate is NaN or infinite, or is not above 0 on a logarithmic axis.
+/// The curve has a gap there, and a line below the chart counts the omitted points. Where several
+/// points share a pixel column, the curve shows the first, the smallest, the largest and the last.
 /// Colours: M. Okabe, K. Ito 2008, "Color Universal Design".
 ///
-/// Throws c10::Error if a curve has more x than y or fewer, or if an axis has an end that is not
-/// finite, low >= high, or low <= 0 and is logarithmic.
+/// Throws c10::Error if a curve has different numbers of x and y values, or if an axis has an end
+/// that is not finite, low >= high, or a logarithmic scale and an end that is not above 0.
 MINI_API std::string line_chart_svg(const LineChart& chart);
 
-/// Charts of one size, two to a row.
+/// Returns several charts of equal size as one SVG document, two charts per row. Throws as above,
+/// and if `charts` is empty.
 MINI_API std::string line_chart_svg(const std::vector<LineChart>& charts);
 
 }  // namespace mini

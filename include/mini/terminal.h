@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a terminal can show.
+// Width and colours of a terminal.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,22 @@
 
 namespace mini {
 
-/// How many colours text may use.
+/// The colours that text may use: none, xterm's 256 colours, or 24-bit RGB.
 enum class Colors { kNone, k256, k24Bit };
 
-/// Where text will be read.
+/// Properties of the terminal that displays the text.
 struct Terminal {
-  int64_t width = 80;  ///< columns
+  int64_t width = 80;  ///< in columns
   Colors colors = Colors::kNone;
 };
 
-/// What standard output leads to.
+/// Returns the width and the colours of standard output.
 ///
-/// Colours only on a terminal, and where NO_COLOR is unset or empty: 24-bit ones if COLORTERM is
-/// truecolor or 24bit, 256 if TERM speaks of 256color, else none. The width is the terminal's, or
-/// else COLUMNS, or else 80.
+/// Colours: kNone if standard output is not a terminal, or if NO_COLOR is set and not empty. Else
+/// k24Bit if COLORTERM is "truecolor" or "24bit". Else k256 if TERM contains "256color", and kNone
+/// if not.
+/// Width: the width of the terminal. If it is unknown, the width is COLUMNS; if COLUMNS is not a
+/// positive integer, the width is 80.
 /// Source: https://no-color.org
 MINI_API Terminal standard_output();
 

@@ -12,11 +12,11 @@ namespace {
 
 constexpr double kMostTicks = 6;
 constexpr double kFewDecades = 2.5;
-constexpr double kRoomAtEnds = 0.03;  // of a logarithmic axis
-constexpr double kMostSteps = 1e12;   // from 0: double cannot tell many more apart
+constexpr double kRoomAtEnds = 0.03;  // fraction of a logarithmic axis
+constexpr double kMostSteps = 1e12;   // from 0 to an end; doubles cannot resolve many more
 constexpr double kRounding = 1e-9;
 
-// The smallest of 1, 2 or 5 times a power of ten that is not below `least`.
+// The smallest of 1, 2 or 5 times a power of ten that is at least `least`.
 double round_step(double least) {
   const double power = std::pow(10, std::floor(std::log10(least)));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -40,7 +40,7 @@ std::vector<double> linear_ticks(double low, double high) {
   return ticks;
 }
 
-// Powers of ten; over few of these their multiples by 2 and 5 too.
+// Powers of ten. If the axis covers few decades, 2 and 5 times these powers too.
 std::vector<double> logarithmic_ticks(double low, double high) {
   const double decades = std::log10(high) - std::log10(low);
   if (decades < 1) {
@@ -70,13 +70,11 @@ std::string superscript(int number) {
   return text;
 }
 
-// The fewest digits that tell the number, up to six of them: "0.05", "1024", "2 x 10^-9".
+// The number with at most six decimals and without trailing zeros: "0.05", "1024", "2·10⁻⁹".
 std::string tick_text(double value) {
   const double size = std::abs(value);
   if (value == 0 || (size >= 1e-3 && size < 1e6)) {
-    std::string text = number_text(value, {.scientific = false, .decimals = 6});
-    text.erase(text.find_last_not_of('0') + 1);
-    return text.back() == '.' ? text.substr(0, text.size() - 1) : text;
+    return without_trailing_zeros(number_text(value, {.scientific = false, .decimals = 6}));
   }
   const int exponent = static_cast<int>(std::floor(std::log10(size) + kRounding));
   const std::string power = "10" + superscript(exponent);
@@ -108,13 +106,13 @@ void ChartAxis::fit_to(const std::vector<double>& values) {
       largest = std::max(largest, value);
     }
   }
-  if (smallest > largest) {  // nothing to show
+  if (smallest > largest) {  // no value to show
     smallest = axis_.low.value_or(axis_.logarithmic ? 1 : 0);
     largest = axis_.logarithmic ? 10 * smallest : smallest + 1;
   }
   low_ = axis_.low.value_or(smallest);
   high_ = axis_.high.value_or(largest);
-  if (low_ >= high_) {  // one value only, or all of them beyond the end that was given
+  if (low_ >= high_) {  // only one value, or all values are beyond the given end
     const double end = axis_.high ? high_ : low_;
     const double room = std::max(1.0, 0.1 * std::abs(end));
     low_ = axis_.low.value_or(axis_.logarithmic ? end / 2 : end - room);
@@ -132,13 +130,13 @@ void ChartAxis::fit_to(const std::vector<double>& values) {
 }
 
 void ChartAxis::set_ticks() {
-  std::vector<double> places = axis_.ticks;
-  if (places.empty()) {
-    places = axis_.logarithmic ? logarithmic_ticks(low_, high_) : linear_ticks(low_, high_);
+  std::vector<double> values = axis_.ticks;
+  if (values.empty()) {
+    values = axis_.logarithmic ? logarithmic_ticks(low_, high_) : linear_ticks(low_, high_);
   }
-  for (const double place : places) {
-    if (shows(place) && position(place) >= -kRounding && position(place) <= 1 + kRounding) {
-      ticks_.push_back({place, tick_text(place)});
+  for (const double value : values) {
+    if (shows(value) && position(value) >= -kRounding && position(value) <= 1 + kRounding) {
+      ticks_.push_back({value, tick_text(value)});
     }
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The ends, the ticks and the numbers of a chart's axis.
+// Ends, ticks and tick labels of a chart's axis.
 #pragma once
 
 #include <string>
@@ -16,12 +16,12 @@ struct Tick {
 
 class ChartAxis {
  public:
-  /// An axis for these values; what it cannot show of them plays no part.
+  /// Fits the axis to the values. Values that the axis cannot show are ignored.
   ChartAxis(const Axis& axis, const std::vector<double>& values);
 
-  /// Whether a value has a place: finite, and above 0 if the axis is logarithmic.
+  /// Whether the value is finite and, if the axis is logarithmic, above 0.
   bool shows(double value) const;
-  /// From 0 at the low end to 1 at the high end, and beyond.
+  /// Position of a value: 0 at the low end, 1 at the high end, outside [0, 1] beyond the ends.
   double position(double value) const;
   const std::vector<Tick>& ticks() const { return ticks_; }
 

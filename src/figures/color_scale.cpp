@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 namespace mini::detail {
 namespace {
@@ -49,18 +50,14 @@ double luminance(Color color) {
 }
 
 Color ink_on(Color background) {
-  // Contrast is (brighter + 0.05) / (darker + 0.05): equal to black and white at sqrt(0.0525) -
-  // 0.05.
+  // Contrast is (brighter + 0.05) / (darker + 0.05). At a luminance of sqrt(1.05 * 0.05) - 0.05 =
+  // 0.179, black and white have the same contrast.
   return luminance(background) > 0.179 ? Color{0, 0, 0} : Color{255, 255, 255};
 }
 
 std::string hex(Color color) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text = "#";
-  for (const uint8_t channel : {color.red, color.green, color.blue}) {
-    text += kDigits[channel / 16];
-    text += kDigits[channel % 16];
-  }
+  char text[8];
+  std::snprintf(text, sizeof text, "#%02x%02x%02x", color.red, color.green, color.blue);
   return text;
 }
 

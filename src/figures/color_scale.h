@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Colours for numbers: one scale, even to the eye, that keeps its order for colour-blind people and
-// in grey.
+// The colour scale for numbers. It is perceptually uniform, and its order survives colour blindness
+// and greyscale printing.
 #pragma once
 
 #include <array>
@@ -26,24 +26,24 @@ inline constexpr std::array<Color, 9> kViridis = {{{0x44, 0x01, 0x54},
                                                    {0xaa, 0xdc, 0x32},
                                                    {0xfd, 0xe7, 0x25}}};
 
-/// What is off the scale: beyond its ends brighter and darker than they are, and red for NaN.
+/// Values without a place on the scale: white and black are beyond its ends, and NaN is red.
 inline constexpr Color kPlusInfinityColor = {0xff, 0xff, 0xff};
 inline constexpr Color kMinusInfinityColor = {0x00, 0x00, 0x00};
 inline constexpr Color kNanColor = {0xd6, 0x27, 0x28};
 
-/// The scale at `position`, clamped to [0, 1].
+/// Returns the colour at `position`, which is clamped to [0, 1].
 Color color_at(double position);
 
-/// Relative luminance, from 0 for black to 1 for white.  Source: WCAG 2.2, "relative luminance".
+/// Relative luminance, from 0 (black) to 1 (white).  Source: WCAG 2.2, "relative luminance".
 double luminance(Color color);
 
-/// Black or white, whichever is easier to read on `background`.
+/// Returns black or white, whichever has the higher contrast with `background`.
 Color ink_on(Color background);
 
-/// "#472d7b"
+/// Returns the colour as "#472d7b".
 std::string hex(Color color);
 
-/// The nearest of the 256 colours of xterm: its cube (16 to 231) or its greys (232 to 255).
+/// Returns the nearest of xterm's 256 colours, in its cube (16 to 231) or its greys (232 to 255).
 int xterm_index(Color color);
 
 }  // namespace mini::detail

@@ -22,48 +22,32 @@ struct Character {
   size_t bytes;
 };
 
-// The character at the start of `text`; a byte that begins none is kReplacement.
+// The first character of `text`. A byte that does not begin a character counts as kReplacement.
 Character next_character(std::string_view text) {
-  const detail::Utf8 next = detail::first_character(text);
-  return next.kind == detail::Utf8::kCharacter ? Character{next.code_point, next.length}
-                                               : Character{kReplacement, 1};
+  const Utf8 next = first_character(text);
+  return next.kind == Utf8::kCharacter ? Character{next.code_point, next.length}
+                                       : Character{kReplacement, 1};
 }
 
-std::string utf8(char32_t c) {
-  const auto tail = [&](int shift) { return static_cast<char>(0x80 | (c >> shift & 0x3f)); };
-  if (c < 0x80) {
-    return {static_cast<char>(c)};
-  }
-  if (c < 0x800) {
-    return {static_cast<char>(0xc0 | c >> 6), tail(0)};
-  }
-  if (c < 0x10000) {
-    return {static_cast<char>(0xe0 | c >> 12), tail(6), tail(0)};
-  }
-  return {static_cast<char>(0xf0 | c >> 18), tail(12), tail(6), tail(0)};
-}
-
-char32_t harmless(char32_t c) {
-  constexpr char32_t kControlPictures = 0x2400;
-  if (c < 0x20) {
-    return kControlPictures + c;
-  }
-  if (c == 0x7f) {
-    return 0x2421;
+// What replaces a character that a terminal or an XML parser would not show as text, else "".
+std::string replacement(char32_t c) {
+  if (c < 0x20 || c == 0x7f) {  // control pictures: U+2400 to U+241F, and U+2421
+    return {'\xe2', '\x90', static_cast<char>(0x80 | (c == 0x7f ? 0x21 : c))};
   }
   const bool control = c >= 0x80 && c < 0xa0;
   const bool line_end = c == 0x2028 || c == 0x2029;
   const bool direction = c == 0x061c || c == 0x200e || c == 0x200f ||
                          (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
   const bool noncharacter = c == 0xfeff || (c & 0xfffe) == 0xfffe;
-  return control || line_end || direction || noncharacter ? kReplacement : c;
+  const bool harmful = control || line_end || direction || noncharacter || c == kReplacement;
+  return harmful ? "\ufffd" : "";
 }
 
 int64_t character_width(char32_t c) {
   if (c < 0x80) {
     return 1;
   }
-  // The C library knows the widths of characters, but only under a UTF-8 locale.
+  // wcwidth() needs a UTF-8 locale.
   static const locale_t utf8_locale = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   const locale_t before = ::uselocale(utf8_locale);
   const int width = ::wcwidth(static_cast<wchar_t>(c));
@@ -77,7 +61,8 @@ std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
     const Character next = next_character(text);
-    result += utf8(harmless(next.code_point));
+    const std::string replaced = replacement(next.code_point);
+    result += replaced.empty() ? text.substr(0, next.bytes) : replaced;
     text.remove_prefix(next.bytes);
   }
   return result;
@@ -93,6 +78,18 @@ int64_t display_width(std::string_view printable_text) {
   return width;
 }
 
+int64_t widest(const std::vector<std::string>& printable_texts) {
+  int64_t width = 0;
+  for (const std::string& text : printable_texts) {
+    width = std::max(width, display_width(text));
+  }
+  return width;
+}
+
+std::string spaces(int64_t count) {
+  return std::string(static_cast<size_t>(std::max<int64_t>(0, count)), ' ');
+}
+
 std::string shortened(const std::string& printable_text, int64_t width) {
   if (display_width(printable_text) <= width) {
     return printable_text;
@@ -100,29 +97,25 @@ std::string shortened(const std::string& printable_text, int64_t width) {
   if (width <= 0) {
     return "";
   }
-  int64_t left = width - 1;  // one for the ellipsis
-  size_t end = 0;
-  while (end < printable_text.size()) {
-    const Character next = next_character(std::string_view(printable_text).substr(end));
-    left -= character_width(next.code_point);
-    if (left < 0) {
-      break;
+  std::string_view rest = printable_text;
+  for (int64_t columns = 1;;) {  // the ellipsis
+    const Character next = next_character(rest);
+    columns += character_width(next.code_point);
+    if (columns > width) {
+      return printable_text.substr(0, printable_text.size() - rest.size()).append(kEllipsis);
     }
-    end += next.bytes;
+    rest.remove_prefix(next.bytes);
   }
-  return printable_text.substr(0, end).append(kEllipsis);
 }
 
 std::string left_aligned(const std::string& printable_text, int64_t width) {
   const std::string text = shortened(printable_text, width);
-  return text +
-         std::string(static_cast<size_t>(std::max<int64_t>(0, width - display_width(text))), ' ');
+  return text + spaces(width - display_width(text));
 }
 
 std::string right_aligned(const std::string& printable_text, int64_t width) {
   const std::string text = shortened(printable_text, width);
-  return std::string(static_cast<size_t>(std::max<int64_t>(0, width - display_width(text))), ' ') +
-         text;
+  return spaces(width - display_width(text)) + text;
 }
 
 std::string wrapped(const std::string& printable_text, int64_t width) {
@@ -147,13 +140,21 @@ std::string number_text(double value, NumberForm form) {
   if (!std::isfinite(value)) {
     return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
   }
-  char buffer[400];  // the largest double has 309 digits before its point
+  char buffer[400];  // the largest double has 309 digits before the decimal point
   const auto format = form.scientific ? std::chars_format::scientific : std::chars_format::fixed;
   const auto result = std::to_chars(buffer, buffer + sizeof buffer, value, format, form.decimals);
   std::string text(buffer, result.ptr);
   const bool minus_zero =
       text.front() == '-' && text.find_first_of("123456789") == std::string::npos;
   return minus_zero ? text.substr(1) : text;
+}
+
+std::string without_trailing_zeros(std::string fixed_point) {
+  fixed_point.erase(fixed_point.find_last_not_of('0') + 1);
+  if (fixed_point.back() == '.') {
+    fixed_point.pop_back();
+  }
+  return fixed_point;
 }
 
 }  // namespace mini::detail

@@ -1,43 +1,52 @@
 // SPDX-License-Identifier: MIT
-// Text and numbers made fit for a terminal or a picture: harmless, aligned, and no longer than
-// fits.
+// Text and numbers for a terminal or an image: printable, aligned, and shortened to a width.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace mini::detail {
 
-/// `text` as one line of valid UTF-8: control characters become their pictures (a new line is
-/// U+240A), what is no UTF-8 or changes the direction of writing becomes U+FFFD.
+/// Returns `text` as one line of valid UTF-8. A control character becomes its picture (a newline
+/// becomes U+240A). Invalid bytes, and characters that change the writing direction, become U+FFFD.
 std::string printable(std::string_view text);
 
-/// Columns that printable text takes on a terminal: two for each wide character, none for a mark
-/// that combines with the one before it, as the C library's wcwidth() says.
+/// Returns the columns that printable text fills on a terminal. As in the C library's wcwidth(), a
+/// wide character fills two columns and a combining mark none.
 int64_t display_width(std::string_view printable_text);
+/// Returns the display width of the widest text, or 0 if there is no text.
+int64_t widest(const std::vector<std::string>& printable_texts);
 
-/// Printable text in at most `width` columns, an ellipsis standing for what had to go.
+/// Cuts printable text to at most `width` columns. An ellipsis marks the cut.
 std::string shortened(const std::string& printable_text, int64_t width);
 
-/// Shortened, and filled up with spaces to exactly `width` columns.
+/// Returns `count` spaces, or "" if `count` is negative.
+std::string spaces(int64_t count);
+
+/// Shortens the text and pads it with spaces to exactly `width` columns.
 std::string left_aligned(const std::string& printable_text, int64_t width);
 std::string right_aligned(const std::string& printable_text, int64_t width);
 
-/// Words in lines of at most `width` columns, each ended by a new line; longer words are cut.
+/// Breaks text between words into lines of at most `width` columns. Each line ends in '\n'; a word
+/// that is longer than a line is shortened.
 std::string wrapped(const std::string& printable_text, int64_t width);
 
-/// How numbers that stand together are written.
+/// The format that the numbers of one figure share.
 struct NumberForm {
   bool scientific;
   int decimals;
 };
 
-/// Digits after the point as asked for, or 1.2e-05 where numbers up to `largest` in magnitude would
-/// show too few digits or too many.
+/// Returns fixed-point format with `decimals` digits. If that gives magnitudes up to `largest` too
+/// few or too many digits, returns scientific format with one digit (1.2e-05).
 NumberForm number_form(double largest, int decimals);
 
-/// The same in every locale; "nan", "inf" and "-inf" for what is no number.
+/// Formats a number independently of the locale; "nan", "inf" and "-inf" if it is not finite.
 std::string number_text(double value, NumberForm form);
+
+/// Removes the zeros at the end of a decimal fraction: "3.50" becomes "3.5", and "3.00" "3".
+std::string without_trailing_zeros(std::string fixed_point);
 
 }  // namespace mini::detail

@@ -13,17 +13,17 @@ double larger_or_nan(double a, double b) { return std::isnan(a) || b <= a ? a : 
 }  // namespace
 
 LargestInBins::LargestInBins(int64_t rows, int64_t columns, int64_t rows_each, int64_t columns_each)
-    : rows_((rows + rows_each - 1) / rows_each),
-      columns_((columns + columns_each - 1) / columns_each),
+    : rows_(ceil_div(rows, rows_each)),
+      columns_(ceil_div(columns, columns_each)),
       rows_each_(rows_each),
       columns_each_(columns_each),
       cells_(static_cast<size_t>(rows_ * columns_), -std::numeric_limits<double>::infinity()) {}
 
-void LargestInBins::add_row(const double* values, int64_t count) { take(values, count); }
-void LargestInBins::add_row(const float* values, int64_t count) { take(values, count); }
+void LargestInBins::add_row(const double* values, int64_t count) { add(values, count); }
+void LargestInBins::add_row(const float* values, int64_t count) { add(values, count); }
 
 template <typename Number>
-void LargestInBins::take(const Number* values, int64_t count) {
+void LargestInBins::add(const Number* values, int64_t count) {
   double* cell = cells_.data() + next_row_ / rows_each_ * columns_;
   for (int64_t begin = 0; begin < count; begin += columns_each_, ++cell) {
     double largest = *cell;

@@ -9,8 +9,6 @@
 #include <tuple>
 #include <utility>
 
-#include "figures/heat_bins.h"
-
 namespace mini::detail {
 namespace {
 
@@ -23,13 +21,13 @@ void check_map(const char* function, const HeatMap& map) {
               ": expected a matrix (rows, columns), got an undefined tensor");
   TORCH_CHECK(map.values.dim() == 2, function, ": expected a matrix (rows, columns), got ",
               map.values.sizes());
-  TORCH_CHECK(!map.values.is_complex(), function, ": expected real numbers or truth values, got ",
+  TORCH_CHECK(!map.values.is_complex(), function, ": expected real or boolean values, got ",
               map.values.scalar_type());
   for (const auto& [labels, what, dimension] :
        {std::tuple(&map.row_labels, "row", 0), {&map.column_labels, "column", 1}}) {
     const auto given = static_cast<int64_t>(labels->size());
     TORCH_CHECK(given == 0 || given == map.values.size(dimension), function,
-                ": expected one label a ", what, ", got ", given, " for a matrix of ",
+                ": expected one label per ", what, ", got ", given, " for a matrix of ",
                 map.values.sizes());
   }
 }
@@ -56,6 +54,7 @@ std::vector<std::string> labels_of(const std::vector<std::string>& given, int64_
   return labels;
 }
 
+// Labels 0, step, 2 step, ...
 std::vector<std::string> every(const std::vector<std::string>& labels, int64_t step) {
   std::vector<std::string> some;
   for (size_t i = 0; i < labels.size(); i += static_cast<size_t>(step)) {
@@ -64,11 +63,11 @@ std::vector<std::string> every(const std::vector<std::string>& labels, int64_t s
   return some;
 }
 
-// The place in HeatScale::off_scale() of a value that is not finite.
+// The index in HeatScale::off_scale() of a value that is not finite.
 size_t kind_of(double value) { return std::isnan(value) ? 0 : value > 0 ? 1 : 2; }
 
-// Calls visit(row) for each row of a matrix, as doubles. A few rows are copied at a time, since a
-// copy of all may be too large.
+// Calls visit(row) for each row of a matrix, as doubles. Copies a few rows at a time, because a
+// copy of the whole matrix may be too large.
 template <typename Visit>
 void for_each_row(const at::Tensor& matrix, const Visit& visit) {
   constexpr int64_t kValuesAtOnce = int64_t{1} << 16;
@@ -123,6 +122,10 @@ std::string binning_note(const HeatCells& cells) {
          std::to_string(cells.columns_each) + " values.";
 }
 
+std::string empty_note(const HeatCells& cells) {
+  return std::to_string(cells.rows) + " x " + std::to_string(cells.columns) + ": nothing to draw";
+}
+
 HeatScale::HeatScale(const std::vector<HeatMap>& maps, const HeatMapOptions& options) {
   double smallest = std::numeric_limits<double>::infinity(), largest = -smallest;
   for (const HeatMap& map : maps) {
@@ -159,7 +162,7 @@ Color HeatScale::color(double value) const {
   if (!std::isfinite(value)) {
     return off_scale_[kind_of(value)].color;
   }
-  // Halves, since the difference of two large numbers may be infinite.
+  // high - low may overflow, the difference of the halves does not.
   return color_at(low_ < high_ ? (value / 2 - low_ / 2) / (high_ / 2 - low_ / 2) : 0.5);
 }
 

@@ -13,43 +13,39 @@ using namespace detail;
 
 namespace {
 
-constexpr int64_t kLeastWidth = 24;   // one cell with its value, or the smallest scale
-constexpr int64_t kGap = 4;           // columns between maps that stand side by side
-constexpr int64_t kBlock = 2;         // columns of a cell without its value: about a square
-constexpr int64_t kFewBlocks = 8;     // a row of fewer, each standing for several, shows too little
+constexpr int64_t kLeastWidth = 24;   // of one cell with its number, or of the smallest scale
+constexpr int64_t kGap = 4;           // columns between maps that are side by side
+constexpr int64_t kBlock = 2;         // columns of a cell without a number, about a square
+constexpr int64_t kFewBlocks = 8;     // the fewest blocks per row that show enough of a wide matrix
 constexpr int64_t kLongestLabel = 8;  // of a column of blocks
-constexpr int64_t kMostRows = 60;     // lines of cells that are good to read
-constexpr int64_t kSquareRows = 24;  // binned to squares, a map keeps as many lines, if it had them
+constexpr int64_t kMostRows = 60;     // of cells
+constexpr int64_t kSquareRows = 24;   // square bins do not reduce a map below this many rows
 constexpr int64_t kLegendCells = 24;
 constexpr int64_t kFewLegendCells = 4;
 constexpr int64_t kAll = std::numeric_limits<int32_t>::max();
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-std::string spaces(int64_t count) {
-  return std::string(static_cast<size_t>(std::max<int64_t>(0, count)), ' ');
-}
-
-// Text with color codes in it, and the columns it takes without them.
+// Text that may contain color codes, and its width without them.
 struct Line {
   std::string text;
   int64_t width = 0;
+
+  Line() = default;
+  explicit Line(const std::string& printable_text) { add(printable_text); }
 
   void add(const std::string& more, int64_t columns) {
     text += more;
     width += columns;
   }
-  void fill_up_to(int64_t columns) {
-    text += spaces(columns - width);
-    width = std::max(width, columns);
+  void add(const std::string& printable_text) {
+    add(printable_text, display_width(printable_text));
   }
+  void fill_up_to(int64_t columns) { add(spaces(columns - width)); }
 };
 
-// How maps are set: each in `width` columns, its cells in `cell_width` of these.
 struct Layout {
-  int64_t width;
-  int64_t cell_width;
-  bool values;  // written in the cells
+  int64_t width;       // of a map
+  int64_t cell_width;  // of a cell
+  bool values;         // cells show numbers
   bool side_by_side;
 };
 
@@ -70,7 +66,7 @@ class Painter {
     return in_color() ? paint(text, scale_.color(value)) : text;
   }
 
-  // The scale, and what is off it.
+  // The scale, and the counts of values that are not finite.
   std::vector<Line> legend() const {
     std::vector<Line> entries = scale_entries();
     for (const HeatScale::OffScale& kind : scale_.off_scale()) {
@@ -79,8 +75,7 @@ class Painter {
         if (in_color()) {
           entry.add(paint(left_aligned(kind.mark, kBlock), kind.color) + ' ', kBlock + 1);
         }
-        const std::string text = std::to_string(kind.count) + ' ' + kind.name;
-        entry.add(text, display_width(text));
+        entry.add(kind.text());
         entries.push_back(entry);
       }
     }
@@ -95,7 +90,7 @@ class Painter {
                : "8;5;" + std::to_string(xterm_index(color));
   }
 
-  // The ends of the scale and, in colour, what lies between.
+  // The ends of the scale and, if there are colours, the colours between the ends.
   std::vector<Line> scale_entries() const {
     if (!scale_.has_values()) {
       return {};
@@ -103,28 +98,29 @@ class Painter {
     const std::string low = scale_.text(scale_.value_at(0)), high = scale_.text(scale_.value_at(1));
     const int64_t room = terminal_.width - display_width(low + high) - 2;
     if (!in_color() || room < kFewLegendCells) {
-      const Line begin{low + " to", display_width(low) + 3}, end{high, display_width(high)};
-      const Line both{begin.text + ' ' + end.text, begin.width + 1 + end.width};
-      return both.width <= terminal_.width ? std::vector{both} : std::vector{begin, end};
+      const Line both(low + " to " + high);
+      return both.width <= terminal_.width ? std::vector{both}
+                                           : std::vector{Line(low + " to"), Line(high)};
     }
     const int64_t cells = std::min(kLegendCells, room);
-    Line line{low + ' ', display_width(low) + 1};
+    Line line(low + ' ');
     for (int64_t i = 0; i < cells; ++i) {
       const double position = static_cast<double>(i) / static_cast<double>(cells - 1);
       line.add(paint(" ", scale_.color(scale_.value_at(position))), 1);
     }
-    line.add(' ' + high, display_width(high) + 1);
+    line.add(' ' + high);
     return {line};
   }
 
-  // As many entries a line as fit.
+  // Puts as many entries on a line as fit.
   std::vector<Line> flow(const std::vector<Line>& entries) const {
     std::vector<Line> lines;
     for (const Line& entry : entries) {
       if (lines.empty() || lines.back().width + kGap + entry.width > terminal_.width) {
         lines.push_back(entry);
       } else {
-        lines.back().add(spaces(kGap) + entry.text, kGap + entry.width);
+        lines.back().add(spaces(kGap));
+        lines.back().add(entry.text, entry.width);
       }
     }
     return lines;
@@ -135,14 +131,10 @@ class Painter {
 };
 
 int64_t label_width(const std::vector<std::string>& labels, int64_t map_width) {
-  int64_t width = 0;
-  for (const std::string& label : labels) {
-    width = std::max(width, display_width(label));
-  }
-  return std::min(width, map_width / 4);
+  return std::min(widest(labels), map_width / 4);
 }
 
-// Whether each map has room for its columns, or for `enough` of them.
+// Whether all columns of each map fit, or at least `enough` columns.
 bool fits(const std::vector<HeatMap>& maps, const Layout& layout, int64_t enough) {
   return std::all_of(maps.begin(), maps.end(), [&](const HeatMap& map) {
     const int64_t cells = std::min(map.values.size(1), enough) * layout.cell_width;
@@ -150,7 +142,7 @@ bool fits(const std::vector<HeatMap>& maps, const Layout& layout, int64_t enough
   });
 }
 
-// The most telling layout that fits. Side by side, the difference between maps is seen best.
+// The layout that shows most. It prefers maps side by side, which are easiest to compare.
 Layout choose_layout(const std::vector<HeatMap>& maps, int64_t value_width,
                      const Terminal& terminal) {
   const auto count = static_cast<int64_t>(maps.size());
@@ -171,55 +163,49 @@ Layout choose_layout(const std::vector<HeatMap>& maps, int64_t value_width,
   return fits(maps, values_below, kAll) ? values_below : blocks_below;
 }
 
-// At most as many columns as fit, and as many rows as are good to read.
+// Reduces the map to the columns that fit, and to at most kMostRows rows.
 HeatCells fitted(const HeatMap& map, const Layout& layout) {
   const int64_t rows = map.values.size(0), columns = map.values.size(1);
   const int64_t room = layout.width - label_width(map.row_labels, layout.width) - 1;
   const int64_t columns_each =
-      std::max<int64_t>(1, ceil_div(columns, std::max<int64_t>(1, room / layout.cell_width)));
-  const int64_t rows_each = std::max(
-      {int64_t{1}, ceil_div(rows, kMostRows), std::min(columns_each, ceil_div(rows, kSquareRows))});
+      values_per_cell(columns, std::max<int64_t>(1, room / layout.cell_width));
+  const int64_t rows_each = std::max(values_per_cell(rows, kMostRows),
+                                     std::min(columns_each, values_per_cell(rows, kSquareRows)));
   return binned(map, rows_each, columns_each);
 }
 
-// The labels above cells with values, or above those blocks where there is room.
-Line column_labels(const HeatCells& map, const Layout& layout) {
+// The labels of columns with numbers, or of the columns of blocks whose label has room.
+std::string column_labels(const HeatCells& map, const Layout& layout) {
   Line line;
   for (int64_t j = 0; j < map.columns; ++j) {
     const std::string& label = map.column_labels[static_cast<size_t>(j)];
     if (layout.values) {
-      line.add(right_aligned(label, layout.cell_width - 1) + ' ', layout.cell_width);
+      line.add(right_aligned(label, layout.cell_width - 1) + ' ');
       continue;
     }
     const int64_t start = j * layout.cell_width;
     const int64_t room = std::min(kLongestLabel, map.columns * layout.cell_width - start);
     if (j == 0 || start > line.width) {
       line.fill_up_to(start);
-      const std::string text = shortened(label, room);
-      line.add(text, display_width(text));
+      line.add(shortened(label, room));
     }
   }
-  return line;
+  return line.text;
 }
 
 std::vector<Line> lines_of(const HeatCells& map, const Layout& layout, const Painter& painter) {
   std::vector<Line> lines;
   if (!map.title.empty()) {
-    const std::string title = shortened(map.title, layout.width);
-    lines.push_back({title, display_width(title)});
+    lines.emplace_back(shortened(map.title, layout.width));
   }
   if (map.values.empty()) {
-    const std::string text = shortened(
-        std::to_string(map.rows) + " x " + std::to_string(map.columns) + ": nothing to draw",
-        layout.width);
-    lines.push_back({text, display_width(text)});
+    lines.emplace_back(shortened(empty_note(map), layout.width));
     return lines;
   }
   const int64_t labels = label_width(map.row_labels, layout.width);
-  const Line header = column_labels(map, layout);
-  lines.push_back({spaces(labels + 1) + header.text, labels + 1 + header.width});
+  lines.emplace_back(spaces(labels + 1) + column_labels(map, layout));
   for (int64_t i = 0; i < map.rows; ++i) {
-    Line line{right_aligned(map.row_labels[static_cast<size_t>(i)], labels) + ' ', labels + 1};
+    Line line(right_aligned(map.row_labels[static_cast<size_t>(i)], labels) + ' ');
     for (int64_t j = 0; j < map.columns; ++j) {
       line.add(painter.cell(map.at(i, j), layout), layout.cell_width);
     }
@@ -228,7 +214,7 @@ std::vector<Line> lines_of(const HeatCells& map, const Layout& layout, const Pai
   return lines;
 }
 
-// Line by line, each map as wide as its widest line.
+// Joins the maps line by line. Each map is as wide as its widest line.
 std::vector<Line> beside(const std::vector<std::vector<Line>>& maps) {
   std::vector<Line> lines;
   int64_t start = 0;
@@ -258,7 +244,7 @@ std::string text_of(const std::vector<Line>& lines) {
 std::string heat_map_text(const std::vector<HeatMap>& maps, const HeatMapOptions& options,
                           const Terminal& terminal) {
   const std::vector<HeatMap> whole = printable_maps("heat_map_text", maps, options);
-  TORCH_CHECK(terminal.width > 0, "heat_map_text: expected a terminal of at least one column, got ",
+  TORCH_CHECK(terminal.width > 0, "heat_map_text: expected a terminal width of at least 1, got ",
               terminal.width);
   const Terminal page{.width = std::max(terminal.width, kLeastWidth), .colors = terminal.colors};
   const HeatScale scale(whole, options);
@@ -280,9 +266,10 @@ std::string heat_map_text(const std::vector<HeatMap>& maps, const HeatMapOptions
       text += (text.empty() ? "" : "\n") + text_of(grid);
     }
   }
+  notes.erase("");
   std::string below;
   for (const std::string& note : notes) {
-    below += note.empty() ? "" : wrapped(note, page.width);
+    below += wrapped(note, page.width);
   }
   below += text_of(painter.legend());
   return below.empty() ? text : text + '\n' + below;

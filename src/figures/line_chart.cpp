@@ -18,18 +18,15 @@ using namespace detail;
 
 namespace {
 
-constexpr size_t kChartsARow = 2;
+constexpr size_t kChartsPerRow = 2;
 constexpr double kChartWidth = 480;
+constexpr double kColumnWidth = kChartWidth + 2 * Svg::kMargin;
 constexpr double kPlotHeight = 220;
-constexpr double kMargin = 16;
-constexpr double kTextSize = 11;
 constexpr double kLineHeight = 18;
-constexpr double kTitleHeight = 24;
-constexpr double kGap = 6;
-constexpr double kEdge = 4;          // around the plot, so that a marked point on it is whole
+constexpr double kEdge = 4;          // around the plot, for the circles of points on its border
 constexpr double kSampleWidth = 28;  // of a line in the legend
 constexpr int64_t kLongestName = 48;
-constexpr size_t kFewPoints = 24;  // each of so few is marked
+constexpr size_t kFewPoints = 24;  // a curve of at most this many points marks each with a circle
 constexpr const char* kReferenceColor = "#c4ccd4";
 constexpr const char* kMarkColor = "#6e7781";
 
@@ -38,7 +35,8 @@ struct Style {
   const char* dashes;
 };
 
-// Okabe and Ito's colours, as far as they stand out on white; dashes tell them apart in grey.
+// The colours of Okabe and Ito that have enough contrast with white. In greyscale, the dashes
+// distinguish the curves.
 constexpr std::array<Style, 6> kStyles = {{{"#0072b2", ""},
                                            {"#d55e00", "7 3"},
                                            {"#009e73", "2 2"},
@@ -57,21 +55,16 @@ Svg::Stroke stroke_of(const LineChart& chart, size_t curve) {
   return {.color = style.color, .width = 2, .dashes = style.dashes};
 }
 
-double text_width(const std::string& text) {
-  return static_cast<double>(display_width(text)) * kTextSize * Svg::kCharacterWidth;
-}
-
 void check_axis(const char* name, const Axis& axis) {
   for (const auto& [end, value] : {std::pair("low", axis.low), {"high", axis.high}}) {
     TORCH_CHECK(std::isfinite(value.value_or(1.0)), "line_chart_svg: expected a finite ", end,
-                " of the ", name, " axis, got ", value.value_or(1.0));
+                " end of the ", name, " axis, got ", value.value_or(1.0));
     TORCH_CHECK(!axis.logarithmic || value.value_or(1.0) > 0, "line_chart_svg: expected a ", end,
-                " above 0 on the logarithmic ", name, " axis, got ", value.value_or(1.0));
+                " end above 0 on the logarithmic ", name, " axis, got ", value.value_or(1.0));
   }
   TORCH_CHECK(!axis.low || !axis.high || *axis.low < *axis.high,
-              "line_chart_svg: expected low < high "
-              "on the ",
-              name, " axis, got ", axis.low.value_or(0.0), " and ", axis.high.value_or(0.0));
+              "line_chart_svg: expected low < high on the ", name, " axis, got ",
+              axis.low.value_or(0.0), " and ", axis.high.value_or(0.0));
 }
 
 void check(const LineChart& chart) {
@@ -79,7 +72,7 @@ void check(const LineChart& chart) {
   check_axis("y", chart.y);
   for (const Curve& curve : chart.curves) {
     TORCH_CHECK(curve.x.size() == curve.y.size(),
-                "line_chart_svg: expected as many x as y in curve '", curve.name, "', got ",
+                "line_chart_svg: expected as many x as y values in curve '", curve.name, "', got ",
                 curve.x.size(), " and ", curve.y.size());
   }
 }
@@ -96,7 +89,7 @@ struct Point {
   double x, y;
 };
 
-// Points of one pixel column become the span that they cover: first, least, most, last.
+// Keeps at most four points of each pixel column: the first, the smallest, the largest, the last.
 std::vector<Point> thinned(const std::vector<Point>& points) {
   std::vector<Point> kept;
   for (size_t begin = 0; begin < points.size();) {
@@ -127,25 +120,25 @@ std::vector<LegendEntry> legend_of(const LineChart& chart) {
   int line = 0;
   for (const Curve& curve : chart.curves) {
     const std::string name = shortened(printable(curve.name), kLongestName);
-    const double width = kSampleWidth + kGap + text_width(name);
+    const double width = kSampleWidth + Svg::kTextGap + text_width(name);
     if (x > 0 && x + width > kChartWidth) {
       x = 0;
       ++line;
     }
     entries.push_back({name, x, line});
-    x += width + 3 * kGap;
+    x += width + 3 * Svg::kTextGap;
   }
   return entries;
 }
 
-// What stands above the plot: title, legend, names of the marks.
+// Height of the title, the legend and the names of the marks, which are above the plot.
 double header_height(const LineChart& chart) {
   const std::vector<LegendEntry> legend = legend_of(chart);
   const int lines = (legend.empty() ? 0 : legend.back().line + 1) + (chart.marks.empty() ? 0 : 1);
-  return kTitleHeight + kLineHeight * lines + kGap;
+  return Svg::kTitleHeight + kLineHeight * lines + Svg::kTextGap;
 }
 
-// One chart at its place in the image: header, plot, names of the axes, perhaps a note.
+// One chart at its position in the image.
 class Plot {
  public:
   Plot(const LineChart& chart, double left, double top, double header)
@@ -159,8 +152,8 @@ class Plot {
     for (const Tick& tick : y_axis_.ticks()) {
       widest = std::max(widest, text_width(tick.text));
     }
-    left_ = left + kLineHeight + widest + kGap;
-    width_ = left + kChartWidth - left_ - kGap;
+    left_ = left + kLineHeight + widest + Svg::kTextGap;
+    width_ = left + kChartWidth - left_ - Svg::kTextGap;
   }
 
   double bottom() const { return top_ + kPlotHeight + 3 * kLineHeight; }
@@ -168,14 +161,14 @@ class Plot {
   void draw(Svg& svg) const {
     svg.text(outer_left_, outer_top_ + kLineHeight / 2,
              shortened(printable(chart_.title), kLongestName),
-             {.size = kTextSize + 2, .bold = true});
+             {.size = Svg::kTitleSize, .bold = true});
     draw_legend(svg);
     draw_axes(svg);
     for (const ChartMark& mark : chart_.marks) {
       draw_mark(svg, mark);
     }
     svg.open_window(left_ - kEdge, top_ - kEdge, width_ + 2 * kEdge, kPlotHeight + 2 * kEdge);
-    for (const bool reference : {true, false}) {  // below the curves that it is compared with
+    for (const bool reference : {true, false}) {  // reference curves first, below the others
       for (size_t i = 0; i < chart_.curves.size(); ++i) {
         if (chart_.curves[i].reference == reference) {
           draw_curve(svg, i);
@@ -194,62 +187,60 @@ class Plot {
     const std::vector<LegendEntry> legend = legend_of(chart_);
     for (size_t i = 0; i < legend.size(); ++i) {
       const double x = outer_left_ + legend[i].x;
-      const double y = outer_top_ + kTitleHeight + kLineHeight * (legend[i].line + 0.5);
-      svg.path("M" + coordinate(x) + ' ' + coordinate(y) + 'h' + coordinate(kSampleWidth),
-               stroke_of(chart_, i));
-      svg.text(x + kSampleWidth + kGap, y, legend[i].name, {});
+      const double y = outer_top_ + Svg::kTitleHeight + kLineHeight * (legend[i].line + 0.5);
+      svg.path("M" + point(x, y) + 'h' + coordinate(kSampleWidth), stroke_of(chart_, i));
+      svg.text(x + kSampleWidth + Svg::kTextGap, y, legend[i].name, {});
     }
   }
 
-  // Lines across the plot, and the numbers that have room.
+  // Draws a grid line at each tick, and the tick labels that do not overlap.
   void draw_axes(Svg& svg) const {
     const double bottom = top_ + kPlotHeight;
-    double free_from = 0;  // x where the next number may begin
+    double free_from = 0;  // the next label may begin at this x
     for (const Tick& tick : x_axis_.ticks()) {
       const double x = x_of(tick.value), half = text_width(tick.text) / 2;
-      svg.path("M" + coordinate(x) + ' ' + coordinate(top_) + 'v' + coordinate(kPlotHeight),
-               {.color = Svg::kGrid});
+      draw_vertical(svg, x, {.color = Svg::kGrid});
       if (x - half >= free_from) {
         svg.text(x, bottom + kLineHeight / 2 + 1, tick.text,
                  {.anchor = "middle", .fill = Svg::kFaint});
-        free_from = x + half + kGap;
+        free_from = x + half + Svg::kTextGap;
       }
     }
-    double free_to = bottom + kTextSize;  // y where the next number may end
+    double free_to = bottom + Svg::kTextSize;  // the next label may end at this y
     for (const Tick& tick : y_axis_.ticks()) {
       const double y = y_of(tick.value);
-      svg.path("M" + coordinate(left_) + ' ' + coordinate(y) + 'h' + coordinate(width_),
-               {.color = Svg::kGrid});
-      if (y + kTextSize / 2 <= free_to) {
-        svg.text(left_ - kGap, y, tick.text, {.anchor = "end", .fill = Svg::kFaint});
-        free_to = y - kTextSize / 2;
+      svg.path("M" + point(left_, y) + 'h' + coordinate(width_), {.color = Svg::kGrid});
+      if (y + Svg::kTextSize / 2 <= free_to) {
+        svg.text(left_ - Svg::kTextGap, y, tick.text, {.anchor = "end", .fill = Svg::kFaint});
+        free_to = y - Svg::kTextSize / 2;
       }
     }
-    svg.path("M" + coordinate(left_) + ' ' + coordinate(top_) + 'v' + coordinate(kPlotHeight) +
-                 'h' + coordinate(width_),
+    svg.path("M" + point(left_, top_) + 'v' + coordinate(kPlotHeight) + 'h' + coordinate(width_),
              {});
     svg.text(left_ + width_ / 2, bottom + 1.5 * kLineHeight, printable(chart_.x.label),
              {.anchor = "middle"});
-    svg.text(outer_left_ + kTextSize / 2, top_ + kPlotHeight / 2, printable(chart_.y.label),
+    svg.text(outer_left_ + Svg::kTextSize / 2, top_ + kPlotHeight / 2, printable(chart_.y.label),
              {.anchor = "middle", .upwards = true});
   }
 
-  // A line across the plot, its name above.
+  void draw_vertical(Svg& svg, double x, const Svg::Stroke& stroke) const {
+    svg.path("M" + point(x, top_) + 'v' + coordinate(kPlotHeight), stroke);
+  }
+
   void draw_mark(Svg& svg, const ChartMark& mark) const {
     if (!x_axis_.shows(mark.x) || x_of(mark.x) < left_ || x_of(mark.x) > left_ + width_) {
       return;
     }
     const double x = x_of(mark.x);
-    svg.path("M" + coordinate(x) + ' ' + coordinate(top_) + 'v' + coordinate(kPlotHeight),
-             {.color = kMarkColor, .dashes = "4 3"});
+    draw_vertical(svg, x, {.color = kMarkColor, .dashes = "4 3"});
     const std::string name = shortened(printable(mark.name), kLongestName);
     const double half = text_width(name) / 2;
     svg.text(std::clamp(x, outer_left_ + half, left_ + width_ - half), top_ - kLineHeight / 2, name,
              {.anchor = "middle", .fill = Svg::kFaint});
   }
 
-  bool shows(const Curve& curve, size_t point) const {
-    return x_axis_.shows(curve.x[point]) && y_axis_.shows(curve.y[point]);
+  bool shows(const Curve& curve, size_t i) const {
+    return x_axis_.shows(curve.x[i]) && y_axis_.shows(curve.y[i]);
   }
 
   void draw_curve(Svg& svg, size_t index) const {
@@ -261,12 +252,12 @@ class Plot {
       for (; begin < curve.x.size() && shows(curve, begin); ++begin) {
         points.push_back({x_of(curve.x[begin]), y_of(curve.y[begin])});
       }
-      if (points.size() == 1) {  // no line shows it
+      if (points.size() == 1) {  // a line of one point is invisible
         svg.circle(points[0].x, points[0].y, 2, stroke.color);
       }
       const char* command = "M";
-      for (const Point& point : thinned(points)) {
-        data.append(command).append(coordinate(point.x)).append(" ").append(coordinate(point.y));
+      for (const Point& p : thinned(points)) {
+        data += command + point(p.x, p.y);
         command = "L";
       }
     }
@@ -306,7 +297,7 @@ class Plot {
   const LineChart& chart_;
   ChartAxis x_axis_, y_axis_;
   double outer_left_, outer_top_;
-  double left_ = 0, top_, width_ = 0;  // of the plot itself
+  double left_ = 0, top_, width_ = 0;  // of the plot
 };
 
 }  // namespace
@@ -317,26 +308,23 @@ std::string line_chart_svg(const std::vector<LineChart>& charts) {
     check(chart);
   }
   Svg svg;
-  std::string titles;
-  double top = kMargin;
-  for (size_t first = 0; first < charts.size(); first += kChartsARow) {
-    const size_t end = std::min(first + kChartsARow, charts.size());
+  double top = Svg::kMargin;
+  for (size_t first = 0; first < charts.size(); first += kChartsPerRow) {
+    const size_t end = std::min(first + kChartsPerRow, charts.size());
     double header = 0, bottom = 0;
     for (size_t i = first; i < end; ++i) {
       header = std::max(header, header_height(charts[i]));
     }
     for (size_t i = first; i < end; ++i) {
-      const double left = kMargin + static_cast<double>(i - first) * (kChartWidth + 2 * kMargin);
+      const double left = Svg::kMargin + static_cast<double>(i - first) * kColumnWidth;
       const Plot plot(charts[i], left, top, header);
       plot.draw(svg);
       bottom = plot.bottom();
-      titles += (titles.empty() || charts[i].title.empty() ? "" : ", ") + charts[i].title;
     }
-    top = bottom + kMargin;
+    top = bottom + Svg::kMargin;
   }
-  const auto columns = static_cast<double>(std::min(charts.size(), kChartsARow));
-  return svg.document(columns * (kChartWidth + 2 * kMargin), top,
-                      titles.empty() ? "Line chart" : titles);
+  const auto columns = static_cast<double>(std::min(charts.size(), kChartsPerRow));
+  return svg.document(columns * kColumnWidth, top, joined_titles(charts, "Line chart"));
 }
 
 std::string line_chart_svg(const LineChart& chart) {

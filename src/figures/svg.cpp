@@ -2,7 +2,6 @@
 #include "figures/svg.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <initializer_list>
 #include <utility>
@@ -14,7 +13,7 @@ namespace {
 
 using Attributes = std::initializer_list<std::pair<std::string_view, std::string_view>>;
 
-// The tag without its end: attributes of no value are left out.
+// An opening tag without its '>'. Attributes with an empty value are omitted.
 std::string open_tag(std::string_view name, const Attributes& attributes) {
   std::string tag = "<" + std::string(name);
   for (const auto& [attribute, value] : attributes) {
@@ -28,16 +27,13 @@ std::string open_tag(std::string_view name, const Attributes& attributes) {
 }  // namespace
 
 std::string coordinate(double value) {
-  char buffer[64];
-  constexpr double kFarAway = 1e6;  // pixels: beyond any image
+  constexpr double kFarAway = 1e6;  // outside any image
   const double near = std::clamp(value, -kFarAway, kFarAway);
-  const double hundredths = std::round(near * 100) / 100 + 0.0;  // no -0
-  const auto result =
-      std::to_chars(buffer, buffer + sizeof buffer, hundredths, std::chars_format::fixed, 2);
-  std::string text(buffer, result.ptr);
-  text.erase(text.find_last_not_of('0') + 1);
-  return text.back() == '.' ? text.substr(0, text.size() - 1) : text;
+  const double hundredths = std::round(near * 100) / 100;
+  return without_trailing_zeros(number_text(hundredths, {.scientific = false, .decimals = 2}));
 }
+
+std::string point(double x, double y) { return coordinate(x) + ' ' + coordinate(y); }
 
 std::string xml_text(std::string_view text) {
   std::string escaped;
@@ -62,11 +58,20 @@ std::string xml_text(std::string_view text) {
   return escaped;
 }
 
+double text_width(int64_t columns, double size) {
+  constexpr double kColumnWidth = 0.6;  // of a sans-serif font, relative to its size
+  return static_cast<double>(columns) * size * kColumnWidth;
+}
+
+double text_width(std::string_view printable_text, double size) {
+  return text_width(display_width(printable_text), size);
+}
+
 void Svg::text(double x, double y, std::string_view content, const TextStyle& style) {
   if (content.empty()) {
     return;
   }
-  // Few programs but browsers know dominant-baseline: the baseline is a third of the size below.
+  // Few programs other than browsers support dominant-baseline, so y moves down to the baseline.
   const double down = 0.35 * style.size;
   const std::string at_x = coordinate(style.upwards ? x + down : x),
                     at_y = coordinate(style.upwards ? y : y + down);

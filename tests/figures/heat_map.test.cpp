@@ -14,6 +14,7 @@
 #include "support/terminal.h"
 
 using namespace mini;
+using namespace mini::detail;
 using namespace mini::test;
 
 namespace {
@@ -26,7 +27,7 @@ const at::Tensor& small() {
   return matrix;
 }
 
-// The lesson's grids.
+// The grids of the lesson.
 const std::vector<HeatMap>& lesson() {
   static const std::vector<HeatMap> maps = {{.values = torch::tensor({{0.43, 0.25, 0.30, 0.03},
                                                                       {0.42, 0.48, 0.07, 0.03},
@@ -41,7 +42,7 @@ const std::vector<HeatMap>& lesson() {
   return maps;
 }
 
-// Everything that is hard to draw: values off the scale, and labels of all sorts.
+// Values that are not finite, and labels with markup, wide characters and control characters.
 HeatMap awkward() {
   return {.values = torch::tensor(
               {{kNan, -1.0, 0.0}, {kInfinity, 2.5, -kInfinity}, {kNan, 1e-3, 4.0}}, at::kDouble),
@@ -58,7 +59,7 @@ std::string colored(const HeatMap& map, const HeatMapOptions& options = {}, int6
   return heat_map_text(map, options, {.width = width, .colors = Colors::k24Bit});
 }
 
-std::string background(mini::detail::Color color) {
+std::string background(Color color) {
   return c10::str("\x1b[48;2;", int{color.red}, ';', int{color.green}, ';', int{color.blue}, ';');
 }
 
@@ -66,7 +67,7 @@ int64_t widest_line(const std::string& text) {
   std::istringstream lines(without_colors(text));
   int64_t width = 0;
   for (std::string line; std::getline(lines, line);) {
-    width = std::max(width, mini::detail::display_width(line));
+    width = std::max(width, display_width(line));
   }
   return width;
 }
@@ -81,7 +82,7 @@ size_t count(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("heat maps are drawn as they were looked at", "[heat_map]") {
+TEST_CASE("heat maps equal the reviewed fixtures byte for byte", "[heat_map]") {
   const auto check = [](const std::string& name, const std::string& drawn) {
     INFO(name);
     CHECK(drawn == golden_file(name, drawn));
@@ -102,7 +103,7 @@ TEST_CASE("heat maps are drawn as they were looked at", "[heat_map]") {
   check("heat_map_blocks.svg", heat_map_svg({.values = waves(18, 24)}));
 }
 
-TEST_CASE("two lines draw any matrix", "[heat_map]") {
+TEST_CASE("heat_map_text and heat_map_svg draw a matrix without options", "[heat_map]") {
   std::ostringstream out;
   out << heat_map_text({small()}, {}, {});
   CHECK(out.str() ==
@@ -113,7 +114,7 @@ TEST_CASE("two lines draw any matrix", "[heat_map]") {
   CHECK_THAT(heat_map_svg({small()}), ContainsSubstring(">0.75</text>"));
 }
 
-TEST_CASE("each option of a heat map does what it says", "[heat_map]") {
+TEST_CASE("titles, labels, low, high and decimals change the heat map", "[heat_map]") {
   SECTION("title and labels") {
     const HeatMap map{.values = small(),
                       .title = "weights",
@@ -133,15 +134,14 @@ TEST_CASE("each option of a heat map does what it says", "[heat_map]") {
   }
   SECTION("low and high") {
     const std::string text = colored({small()}, {.low = 0.5, .high = 0.75});
-    CHECK(count(text, background(mini::detail::color_at(0)) + "38;2;255;255;255m 0.25 ") == 1);
-    CHECK(count(text, background(mini::detail::color_at(1)) + "38;2;0;0;0m 1.00 ") == 1);
+    CHECK(count(text, background(color_at(0)) + "38;2;255;255;255m 0.25 ") == 1);
+    CHECK(count(text, background(color_at(1)) + "38;2;0;0;0m 1.00 ") == 1);
     CHECK_THAT(text, ContainsSubstring("0.50 \x1b") && ContainsSubstring(" 0.75\n"));
     CHECK_THAT(plain({small()}, {.low = 0}), ContainsSubstring("\n0.00 to 1.00\n"));
     CHECK_THAT(plain({small()}, {.high = 2}), ContainsSubstring("\n0.25 to 2.00\n"));
     CHECK_THAT(plain({small()}, {.low = 3}), ContainsSubstring("\n3.00 to 3.00\n"));
     CHECK_THAT(heat_map_svg({small()}, {.low = 0.5, .high = 0.75}),
-               ContainsSubstring("height=\"27\" fill=\"" +
-                                 mini::detail::hex(mini::detail::color_at(0)) + "\"/>\n"));
+               ContainsSubstring("height=\"27\" fill=\"" + hex(color_at(0)) + "\"/>\n"));
   }
   SECTION("decimals") {
     CHECK_THAT(plain({small()}, {.decimals = 1}), ContainsSubstring("0  0.2  0.5\n"));
@@ -153,16 +153,14 @@ TEST_CASE("several maps share one scale", "[heat_map]") {
   const std::string text =
       heat_map_text({HeatMap{at::full({1, 1}, 1.0)}, HeatMap{at::full({1, 1}, 2.0)}}, {},
                     {.width = 80, .colors = Colors::k24Bit});
-  CHECK_THAT(text,
-             ContainsSubstring(background(mini::detail::color_at(0)) + "38;2;255;255;255m 1.00 ") &&
-                 ContainsSubstring(background(mini::detail::color_at(1)) + "38;2;0;0;0m 2.00 "));
+  CHECK_THAT(text, ContainsSubstring(background(color_at(0)) + "38;2;255;255;255m 1.00 ") &&
+                       ContainsSubstring(background(color_at(1)) + "38;2;0;0;0m 2.00 "));
   const std::string svg =
       heat_map_svg({HeatMap{at::full({1, 1}, 1.0)}, HeatMap{at::full({1, 1}, 2.0)}});
-  CHECK_THAT(svg, ContainsSubstring(mini::detail::hex(mini::detail::color_at(0))) &&
-                      ContainsSubstring(mini::detail::hex(mini::detail::color_at(1))));
+  CHECK_THAT(svg, ContainsSubstring(hex(color_at(0))) && ContainsSubstring(hex(color_at(1))));
 }
 
-TEST_CASE("values are of any real type, anywhere in memory", "[heat_map]") {
+TEST_CASE("heat maps accept every real dtype and non-contiguous values", "[heat_map]") {
   const std::string expected = plain({small()});
   CHECK(plain({small().to(at::kDouble)}) == expected);
   CHECK(plain({small().to(at::kHalf)}) == expected);
@@ -173,7 +171,7 @@ TEST_CASE("values are of any real type, anywhere in memory", "[heat_map]") {
   CHECK_THAT(plain({torch::tensor({{true, false}})}), ContainsSubstring("0  1  0\n"));
 }
 
-TEST_CASE("a matrix may be empty or a single number", "[heat_map]") {
+TEST_CASE("a heat map may be empty or a single value", "[heat_map]") {
   for (const auto& [rows, columns] : {std::pair(0, 0), {0, 3}, {3, 0}}) {
     const HeatMap map{.values = at::zeros({rows, columns}), .title = "nothing"};
     const std::string words = c10::str(rows, " x ", columns, ": nothing to draw");
@@ -182,18 +180,16 @@ TEST_CASE("a matrix may be empty or a single number", "[heat_map]") {
     CHECK_THAT(heat_map_svg(map), ContainsSubstring(">" + words + "<"));
   }
   CHECK(plain({at::full({1, 1}, 0.5)}) == "      0\n0  0.50\n\n0.50 to 0.50\n");
-  CHECK(count(colored({at::full({1, 1}, 0.5)}), background(mini::detail::color_at(0.5))) ==
-        25);  // and the scale
-  CHECK(count(heat_map_svg({at::full({1, 1}, 0.5)}),
-              mini::detail::hex(mini::detail::color_at(0.5))) == 61);
+  CHECK(count(colored({at::full({1, 1}, 0.5)}), background(color_at(0.5))) ==
+        25);  // one cell and 24 cells of the scale
+  CHECK(count(heat_map_svg({at::full({1, 1}, 0.5)}), hex(color_at(0.5))) == 61);
 }
 
-TEST_CASE("what is off the scale has colours of its own and is counted", "[heat_map]") {
+TEST_CASE("NaN and infinities have their own colours and are counted", "[heat_map]") {
   const std::string text = colored(awkward());
-  for (const mini::detail::Color color : {mini::detail::kNanColor, mini::detail::kPlusInfinityColor,
-                                          mini::detail::kMinusInfinityColor}) {
+  for (const Color color : {kNanColor, kPlusInfinityColor, kMinusInfinityColor}) {
     CHECK_THAT(text, ContainsSubstring(background(color)));
-    CHECK_THAT(heat_map_svg(awkward()), ContainsSubstring(mini::detail::hex(color)));
+    CHECK_THAT(heat_map_svg(awkward()), ContainsSubstring(hex(color)));
   }
   CHECK_THAT(without_colors(text),
              ContainsSubstring("\u00d7  2 NaN    \u25b2  1 infinity\n\u25bc  1 -infinity\n"));
@@ -202,7 +198,7 @@ TEST_CASE("what is off the scale has colours of its own and is counted", "[heat_
   CHECK_THAT(heat_map_svg(awkward()),
              ContainsSubstring(">2 NaN<") && ContainsSubstring(">1 -infinity<"));
   CHECK(plain({at::full({1, 1}, NAN)}) == "      0\n0   nan\n\n1 NaN\n");
-  // Without room for numbers there are marks.
+  // Cells without room for a number show a mark.
   const at::Tensor wide = at::zeros({2, 30});
   wide[0][3] = NAN;
   wide[1][4] = -INFINITY;
@@ -210,10 +206,10 @@ TEST_CASE("what is off the scale has colours of its own and is counted", "[heat_
              ContainsSubstring("\u00d7 ") && ContainsSubstring("\u25bc "));
 }
 
-TEST_CASE("huge differences have a place on the scale", "[heat_map]") {
+TEST_CASE("the scale covers differences that overflow a double", "[heat_map]") {
   const std::string text = colored({torch::tensor({{-1.5e308, 0.0, 1.5e308}}, at::kDouble)});
   for (const double position : {0.0, 0.5, 1.0}) {
-    CHECK_THAT(text, ContainsSubstring(background(mini::detail::color_at(position))));
+    CHECK_THAT(text, ContainsSubstring(background(color_at(position))));
   }
 }
 
@@ -239,7 +235,7 @@ TEST_CASE("no line of a heat map is wider than the terminal", "[heat_map]") {
   CHECK(widest_line(plain({small()}, {}, 1)) <= 24);
 }
 
-TEST_CASE("maps stand side by side as far as they fit", "[heat_map]") {
+TEST_CASE("maps are side by side if all of them fit", "[heat_map]") {
   const auto titles_share_a_line = [](int64_t size, int64_t width, Colors colors) {
     const at::Tensor values = at::arange(size * size).reshape({size, size}).to(at::kFloat);
     return heat_map_text(
@@ -258,18 +254,18 @@ TEST_CASE("maps stand side by side as far as they fit", "[heat_map]") {
   CHECK_FALSE(titles_share_a_line(10, 30, Colors::k256));
 }
 
-TEST_CASE("too many values are binned, the largest are kept, and a line says so", "[heat_map]") {
+TEST_CASE("a large matrix is binned, each cell shows the largest value, and a note says so",
+          "[heat_map]") {
   at::Tensor values = at::zeros({4000, 4000});
   values[1234][2345] = 0.875;
   const std::string text = plain({values}, {.low = 0});
-  CHECK(count(text, "0.88") == 2);  // the cell, and the end of the scale
+  CHECK(count(text, "0.88") == 2);  // the cell and the end of the scale
   CHECK_THAT(text, ContainsSubstring("Each cell shows the largest of up to "));
   CHECK(count(text, "\n") <= 64);
   CHECK_THAT(colored({values}), ContainsSubstring("Each cell shows the largest of up to "));
   const std::string svg = heat_map_svg({values});
   CHECK(count(svg, "<rect ") <= 128 * 128 + 62);
-  CHECK(count(svg, "fill=\"" + mini::detail::hex(mini::detail::color_at(1)) + "\"") ==
-        2);  // the cell, and the end of the scale
+  CHECK(count(svg, "fill=\"" + hex(color_at(1)) + "\"") == 2);  // the cell and the end of the scale
   CHECK_THAT(svg, ContainsSubstring(">Each cell shows the largest of up to 32 x 32 values.<"));
   CHECK(svg.size() < 2'000'000);
 
@@ -277,24 +273,23 @@ TEST_CASE("too many values are binned, the largest are kept, and a line says so"
   values[3990][3990] = NAN;
   const std::string off = heat_map_svg({values});
   CHECK_THAT(off, ContainsSubstring(">1 NaN<") && ContainsSubstring(">256000 -infinity<"));
-  CHECK(count(off, "fill=\"" + mini::detail::hex(mini::detail::kNanColor) + "\"") == 2);
-  CHECK(count(off, "fill=\"" + mini::detail::hex(mini::detail::kMinusInfinityColor) + "\"") ==
-        2 * 125 + 1);
+  CHECK(count(off, "fill=\"" + hex(kNanColor) + "\"") == 2);
+  CHECK(count(off, "fill=\"" + hex(kMinusInfinityColor) + "\"") == 2 * 125 + 1);
 
-  // A few long rows stay rows.
+  // A matrix of four rows keeps its rows.
   const std::string rows = plain({at::ones({4, 1000})});
   CHECK_THAT(rows, ContainsSubstring("largest of up to 1 x ") && ContainsSubstring("\n3  "));
 }
 
-TEST_CASE("a large matrix is drawn without a copy of it", "[heat_map]") {
+TEST_CASE("drawing a large matrix does not copy it", "[heat_map]") {
   const auto peak_memory = [] {
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     return 1024 * usage.ru_maxrss;
   };
-  const at::Tensor values = at::ones({1, 1}).expand({8000, 8000});  // itself of 4 bytes
+  const at::Tensor values = at::ones({1, 1}).expand({8000, 8000});  // stores one float
   const int status = in_child([&] {
-    at::set_num_threads(1);  // there are no others in this process
+    at::set_num_threads(1);  // the child process has no other threads
     const auto before = peak_memory();
     plain({values});
     heat_map_svg({values});
@@ -303,7 +298,7 @@ TEST_CASE("a large matrix is drawn without a copy of it", "[heat_map]") {
   CHECK(status == 0);
 }
 
-TEST_CASE("a heat map refuses what is no matrix", "[heat_map]") {
+TEST_CASE("a heat map rejects invalid maps and options", "[heat_map]") {
   const auto fails_with = [](const HeatMap& map, const HeatMapOptions& options,
                              const std::string& message) {
     CHECK_THROWS_WITH(heat_map_text(map, options, {}),
@@ -315,11 +310,11 @@ TEST_CASE("a heat map refuses what is no matrix", "[heat_map]") {
   fails_with({at::zeros({2, 3, 4})}, {}, "a matrix (rows, columns), got [2, 3, 4]");
   fails_with({at::zeros({3})}, {}, "a matrix (rows, columns), got [3]");
   fails_with({at::zeros({2, 2}, at::kComplexFloat)}, {},
-             "real numbers or truth values, got ComplexFloat");
+             "real or boolean values, got ComplexFloat");
   fails_with({.values = small(), .row_labels = {"one"}}, {},
-             "one label a row, got 1 for a matrix of [2, 2]");
+             "one label per row, got 1 for a matrix of [2, 2]");
   fails_with({.values = small(), .column_labels = {"1", "2", "3"}}, {},
-             "one label a column, got 3");
+             "one label per column, got 3");
   fails_with({small()}, {.low = NAN}, "a finite low, got nan");
   fails_with({small()}, {.high = INFINITY}, "a finite high, got inf");
   fails_with({small()}, {.low = 2, .high = 1}, "low <= high, got 2 and 1");
@@ -327,5 +322,7 @@ TEST_CASE("a heat map refuses what is no matrix", "[heat_map]") {
   fails_with({small()}, {.decimals = -1}, "0 to 4 decimals, got -1");
   CHECK_THROWS_WITH(heat_map_svg(std::vector<HeatMap>{}),
                     ContainsSubstring("at least one map, got none"));
-  CHECK_THROWS_WITH(plain({small()}, {}, 0), ContainsSubstring("at least one column, got 0"));
+  CHECK_THROWS_WITH(
+      plain({small()}, {}, 0),
+      ContainsSubstring("heat_map_text: expected a terminal width of at least 1, got 0"));
 }

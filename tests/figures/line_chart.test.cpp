@@ -42,13 +42,13 @@ LineChart of_values(const std::vector<double>& y, bool logarithmic = false) {
 
 }  // namespace
 
-TEST_CASE("line charts are drawn as they were looked at", "[line_chart]") {
+TEST_CASE("line charts equal the reviewed fixtures byte for byte", "[line_chart]") {
   const std::string one = line_chart_svg(loss()), two = line_chart_svg({loss(), slopes(), {}});
   CHECK(one == golden_file("line_chart.svg", one));
   CHECK(two == golden_file("line_charts.svg", two));
 }
 
-TEST_CASE("a line chart names what it shows", "[line_chart]") {
+TEST_CASE("a line chart shows its title and the names of axes, curves and marks", "[line_chart]") {
   const std::string svg = line_chart_svg(loss());
   for (const char* text : {"Loss of a &lt; small &gt; model", "step", "cross-entropy (nats)",
                            "training", "validation", "uniform", "best"}) {
@@ -57,7 +57,7 @@ TEST_CASE("a line chart names what it shows", "[line_chart]") {
   CHECK_THAT(svg, ContainsSubstring("<title>Loss of a &lt; small &gt; model</title>"));
 }
 
-TEST_CASE("axes have round numbers, and not too many", "[line_chart]") {
+TEST_CASE("the ticks of an axis are at a few round numbers", "[line_chart]") {
   const std::string svg = line_chart_svg(of_values({0.13, 0.87}));
   for (const char* tick : {"0", "0.2", "0.4", "0.6", "0.8", "1"}) CHECK(has_text(svg, tick));
   CHECK(has_text(line_chart_svg(of_values({-3e6, 5e6})), "\u22124\u00b710\u2076") == false);
@@ -70,19 +70,19 @@ TEST_CASE("axes have round numbers, and not too many", "[line_chart]") {
   CHECK(has_text(line_chart_svg(of_values({30, 34}, /*logarithmic=*/true)), "32"));
 }
 
-TEST_CASE("each option of an axis does what it says", "[line_chart]") {
+TEST_CASE("ticks, low, high and logarithmic change the axis", "[line_chart]") {
   LineChart chart = of_values({1, 2, 3});
   SECTION("ticks") {
     chart.x.ticks = {1, 2.5, 7};
     const std::string svg = line_chart_svg(chart);
     CHECK(has_text(svg, "2.5"));
-    CHECK_FALSE(has_text(svg, "7"));  // beyond the end
+    CHECK_FALSE(has_text(svg, "7"));  // beyond the end of the axis
   }
   SECTION("low and high") {
     chart.y.low = 0;
     chart.y.high = 1000;
     CHECK(has_text(line_chart_svg(chart), "1000"));
-    chart.y.high = 0.5;  // all points lie beyond, and the plot cuts them off
+    chart.y.high = 0.5;  // all points are above it and are clipped
     CHECK(has_text(line_chart_svg(chart), "0.5"));
   }
   SECTION("logarithmic") {
@@ -92,13 +92,13 @@ TEST_CASE("each option of an axis does what it says", "[line_chart]") {
   }
 }
 
-TEST_CASE("points that have no place are left out, and counted", "[line_chart]") {
+TEST_CASE("points that an axis cannot show are left out and counted", "[line_chart]") {
   CHECK(
       has_text(line_chart_svg(of_values({1, NAN, 3, INFINITY})), "2 points left out: not finite"));
   CHECK(has_text(line_chart_svg(of_values({1, 0, 3}, true)),
                  "1 point left out: not finite, or not above 0 on a logarithmic axis"));
   CHECK(line_chart_svg(of_values({1, 2})).find("left out") == std::string::npos);
-  // A gap, and not a line across it.
+  // The curve has a gap: its path has two parts.
   const std::string gap = line_chart_svg(of_values({1, 2, NAN, 2, 1}));
   const size_t path = gap.find("stroke=\"#0072b2\"", gap.find("<circle") - 200);
   const size_t begin = gap.rfind("d=\"", path);
@@ -110,7 +110,7 @@ TEST_CASE("points that have no place are left out, and counted", "[line_chart]")
   }
 }
 
-TEST_CASE("any finite range has an axis", "[line_chart]") {
+TEST_CASE("an axis can cover every finite range", "[line_chart]") {
   for (const std::vector<double>& y : std::vector<std::vector<double>>{{5, 5},
                                                                        {0, 0},
                                                                        {-7},
@@ -126,16 +126,17 @@ TEST_CASE("any finite range has an axis", "[line_chart]") {
   }
 }
 
-TEST_CASE("more points than pixels are drawn as what they cover", "[line_chart]") {
+TEST_CASE("points that share a pixel column are reduced to their extremes", "[line_chart]") {
   std::vector<double> y(200'000, 0.5);
-  y[77'777] = 1.0;  // seen, though it is one point of hundreds in its pixel column
+  y[77'777] = 1.0;  // visible, although its pixel column has hundreds of points
   const std::string svg = line_chart_svg(of_values(y));
   CHECK(svg.size() < 100'000);
   CHECK(svg.find("<circle") == std::string::npos);
   CHECK(line_chart_svg(of_values(std::vector<double>(200'000, 0.5))) != svg);
 }
 
-TEST_CASE("curves differ in colour and dashes, references from both", "[line_chart]") {
+TEST_CASE("curves differ in colour and dashes, and a reference is a wide light line",
+          "[line_chart]") {
   LineChart chart;
   for (int i = 0; i < 7; ++i) chart.curves.push_back({"c", {0, 1}, {0.0, i * 1.0}});
   chart.curves.push_back({"r", {0, 1}, {0, 9}, /*reference=*/true});
@@ -147,17 +148,18 @@ TEST_CASE("curves differ in colour and dashes, references from both", "[line_cha
   }
 }
 
-TEST_CASE("a line chart refuses what it cannot draw", "[line_chart]") {
+TEST_CASE("a line chart rejects invalid curves and axes", "[line_chart]") {
   const auto fails_with = [](const LineChart& chart, const std::string& message) {
     CHECK_THROWS_WITH(line_chart_svg(chart),
                       ContainsSubstring("line_chart_svg: expected " + message));
   };
-  fails_with({.curves = {{"loss", {1, 2}, {1}}}}, "as many x as y in curve 'loss', got 2 and 1");
-  fails_with({.x = {.low = NAN}}, "a finite low of the x axis, got nan");
-  fails_with({.y = {.high = INFINITY}}, "a finite high of the y axis, got inf");
+  fails_with({.curves = {{"loss", {1, 2}, {1}}}},
+             "as many x as y values in curve 'loss', got 2 and 1");
+  fails_with({.x = {.low = NAN}}, "a finite low end of the x axis, got nan");
+  fails_with({.y = {.high = INFINITY}}, "a finite high end of the y axis, got inf");
   fails_with({.y = {.low = 2.0, .high = 2.0}}, "low < high on the y axis, got 2 and 2");
   fails_with({.x = {.logarithmic = true, .low = 0}},
-             "a low above 0 on the logarithmic x axis, got 0");
+             "a low end above 0 on the logarithmic x axis, got 0");
   CHECK_THROWS_WITH(line_chart_svg(std::vector<LineChart>{}),
                     ContainsSubstring("at least one chart, got none"));
 }

@@ -39,7 +39,7 @@ std::string in_terminal(unsigned short columns, const Variables& variables) {
 
 }  // namespace
 
-TEST_CASE("a terminal has its width, and the colours it speaks of", "[terminal]") {
+TEST_CASE("a terminal has its own width and the colours of COLORTERM or TERM", "[terminal]") {
   CHECK(in_terminal(100, {}) == "100 columns, none\n");
   CHECK(in_terminal(37, {{"TERM", "xterm-256color"}, {"COLUMNS", "99"}}) == "37 columns, 256\n");
   CHECK(in_terminal(80, {{"TERM", "xterm"}}) == "80 columns, none\n");
@@ -49,12 +49,12 @@ TEST_CASE("a terminal has its width, and the colours it speaks of", "[terminal]"
   CHECK(in_terminal(80, {{"COLORTERM", "yes"}}) == "80 columns, none\n");
 }
 
-TEST_CASE("NO_COLOR is heeded unless it is empty", "[terminal]") {
+TEST_CASE("NO_COLOR turns colours off unless it is empty", "[terminal]") {
   CHECK(in_terminal(80, {{"COLORTERM", "truecolor"}, {"NO_COLOR", "0"}}) == "80 columns, none\n");
   CHECK(in_terminal(80, {{"COLORTERM", "truecolor"}, {"NO_COLOR", ""}}) == "80 columns, 24-bit\n");
 }
 
-TEST_CASE("what knows no width is as wide as COLUMNS says, or 80", "[terminal]") {
+TEST_CASE("if the width is unknown, it is COLUMNS, or 80", "[terminal]") {
   CHECK(in_terminal(0, {}) == "80 columns, none\n");
   CHECK(in_terminal(0, {{"COLUMNS", "120"}}) == "120 columns, none\n");
   for (const std::string wrong : {"", "x", "12x", "-5", "0", "99999999999999999999"}) {
@@ -63,7 +63,7 @@ TEST_CASE("what knows no width is as wide as COLUMNS says, or 80", "[terminal]")
   }
 }
 
-TEST_CASE("a file shows no colours", "[terminal]") {
+TEST_CASE("standard output to a file has no colours", "[terminal]") {
   const TemporaryFolder folder;
   in_child([&] {
     if (std::freopen((folder / "out").c_str(), "w", stdout) == nullptr) std::abort();

@@ -1,4 +1,4 @@
-# Builds and runs train_head.cpp as a consumer would, and looks at what was installed.
+# Builds and runs two examples in a consumer's project, and checks the installed CMake files.
 #   cmake -DHOW=installed|subdirectory -DSOURCE=... -DBUILD=... -DWORK=... -DTorch_DIR=... -P consume.cmake
 cmake_minimum_required(VERSION 3.25)
 
@@ -11,8 +11,8 @@ file(MAKE_DIRECTORY "${WORK}")
 set(options -G Ninja -DCMAKE_BUILD_TYPE=Release "-DTorch_DIR=${Torch_DIR}")
 
 if(HOW STREQUAL "installed")
-  run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/first place" )
-  # What is installed may be moved, and knows nothing of the machine it was built on.
+  run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/first place")
+  # The installed files can be moved. They contain no path of the machine that built them.
   file(RENAME "${WORK}/first place" "${WORK}/second place")
   file(GLOB_RECURSE config "${WORK}/second place/*.cmake")
   if(NOT config)
@@ -23,12 +23,12 @@ if(HOW STREQUAL "installed")
     foreach(path "${SOURCE}" "${BUILD}" "${WORK}" "${Torch_DIR}")
       string(FIND "${text}" "${path}" found)
       if(NOT found EQUAL -1)
-        message(FATAL_ERROR "${file} names ${path}")
+        message(FATAL_ERROR "${file} contains ${path}")
       endif()
     endforeach()
     string(REGEX MATCH "[\" ;](/usr|/home|/root|/opt|/tmp)/[^\";]*" absolute "${text}")
     if(absolute)
-      message(FATAL_ERROR "${file} holds an absolute path: ${absolute}")
+      message(FATAL_ERROR "${file} contains an absolute path: ${absolute}")
     endif()
   endforeach()
   list(APPEND options "-DCMAKE_PREFIX_PATH=${WORK}/second place")
@@ -36,7 +36,7 @@ else()
   list(APPEND options "-DMINI_SOURCE=${SOURCE}")
 endif()
 
-# Builds the project in the folder HOW, and its program.
+# Configures the project in the folder HOW and builds the program.
 function(build folder program)
   run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/${HOW}" -B "${WORK}/${folder}" ${options} ${ARGN})
   run("${CMAKE_COMMAND}" --build "${WORK}/${folder}" --target ${program})
@@ -46,7 +46,7 @@ execute_process(COMMAND "${WORK}/build/train_head"
   OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY COMMAND_ECHO STDOUT)
 message(STATUS "${output}")
 if(NOT output MATCHES "step 0: loss 0\\.[0-9]+\nstep 50: loss [0-9.]+\nstep 100: loss 0\\.00")
-  message(FATAL_ERROR "train_head did not learn")
+  message(FATAL_ERROR "train_head: expected a loss below 0.01 at step 100, got:\n${output}")
 endif()
 
 if(HOW STREQUAL "installed")
@@ -60,5 +60,5 @@ execute_process(COMMAND "${folder}/draw_matrix" WORKING_DIRECTORY "${WORK}"
   OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY COMMAND_ECHO STDOUT)
 file(READ "${WORK}/weights.svg" svg)
 if(NOT output MATCHES "0\\.10 0\\.17 0\\.26" OR NOT svg MATCHES "^<svg ")
-  message(FATAL_ERROR "draw_matrix did not draw: ${output}")
+  message(FATAL_ERROR "draw_matrix: expected the grid and weights.svg, got:\n${output}")
 endif()

@@ -1,4 +1,4 @@
-# The README quotes files and output as they are.
+# Checks that README.md quotes examples/train_head.cpp and the output of compare_weights exactly.
 #   cmake -DSOURCE=... -DCOMPARE_WEIGHTS=... -P readme.cmake
 cmake_minimum_required(VERSION 3.25)
 
@@ -6,7 +6,7 @@ file(READ "${SOURCE}/README.md" readme)
 function(require_quoted what text)
   string(FIND "${readme}" "${text}" found)
   if(found EQUAL -1)
-    message(FATAL_ERROR "README.md does not quote ${what} as it is:\n${text}")
+    message(FATAL_ERROR "README.md does not quote ${what} exactly:\n${text}")
   endif()
 endfunction()
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Output held against a file, byte for byte.
+// Files with the expected output of a test.
 #pragma once
 
 #include <cstdlib>
@@ -9,8 +9,8 @@
 
 namespace mini::test {
 
-/// tests/fixtures/`name` as it is; with MINI_WRITE_FIXTURES set, `actual` is written there first,
-/// for a person to look at before it is committed.
+/// Returns the content of tests/fixtures/`name`. If MINI_WRITE_FIXTURES is set, writes `actual` to
+/// the file first; review the file before you commit it.
 inline std::string golden_file(const std::string& name, const std::string& actual) {
   const std::string path = MINI_FIXTURES "/" + name;
   if (std::getenv("MINI_WRITE_FIXTURES") != nullptr) {

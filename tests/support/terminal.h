@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A terminal for a child process to write to, and what is left of text without its colours.
+// Runs code in a pseudo-terminal, and removes colour codes from text.
 #pragma once
 
 #include <pty.h>
@@ -13,7 +13,8 @@
 
 namespace mini::test {
 
-/// What `body` writes to a terminal of so many columns, in a process of its own.
+/// Runs `body` in a child process whose standard output is a terminal of `columns` columns.
+/// Returns what the child wrote.
 template <typename Body>
 std::string written_to_terminal(unsigned short columns, Body body) {
   std::cout.flush();
@@ -37,6 +38,7 @@ std::string written_to_terminal(unsigned short columns, Body body) {
   return text;
 }
 
+/// Returns the text without its colour codes.
 inline std::string without_colors(const std::string& text) {
   return std::regex_replace(text, std::regex("\x1b\\[[0-9;]*m"), "");
 }
