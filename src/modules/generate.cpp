@@ -34,12 +34,13 @@ void check_arguments(const GPT& model, const at::Tensor& tokens, const GenerateO
               "generate: expected top_p in (0, 1], got ", options.top_p.value_or(0.0));
   detail::check_token_ids("generate", tokens, model->options.vocab_size(),
                           model->transformer->wte->weight);
-  TORCH_CHECK(tokens.size(1) > 0,
-              "generate: expected a prompt of at least one token, (B, T) with T above 0, got ",
-              tokens.sizes());
+  TORCH_CHECK(
+      tokens.size(1) > 0,
+      "generate: expected a prompt of at least one token, tokens (B, T) with T above 0, got ",
+      tokens.sizes());
 }
 
-// The model in evaluation mode while this lives; afterwards each of its modules as it was.
+// Puts the model in evaluation mode, and each of its modules back in its former mode at the end.
 class EvaluationMode {
  public:
   explicit EvaluationMode(GPT& model) {
@@ -48,13 +49,13 @@ class EvaluationMode {
       any_training_ = any_training_ || was_training;
       modes_.emplace_back(std::move(module), was_training);
     }
-    if (any_training_) {  // otherwise the model is only read
+    if (any_training_) {  // otherwise the model is only read, so that threads can share it
       model->eval();
     }
   }
   ~EvaluationMode() {
     if (any_training_) {
-      for (auto& [module, was_training] : modes_) {  // a module comes before those in it
+      for (auto& [module, was_training] : modes_) {  // parents first: train() sets children too
         module->train(was_training);
       }
     }
@@ -67,7 +68,7 @@ class EvaluationMode {
   bool any_training_ = false;
 };
 
-// The tokens before the next one that the model sees, of sequences that grow.
+// The part of the growing sequences that the model sees, and the caches of that part.
 class Context {
  public:
   Context(GPT& model, const GenerateOptions& options, int64_t prompt)
@@ -97,8 +98,8 @@ class Context {
  private:
   GPT& model_;
   int64_t block_size_;
-  int64_t kept_;   // of a full context, when it overflows
-  int64_t begin_;  // the first token that is seen
+  int64_t kept_;   // tokens of a full context that are kept when it overflows
+  int64_t begin_;  // the first token that the model sees
   std::vector<KvCache> caches_;
 };
 
@@ -108,7 +109,7 @@ double uniform(at::Generator& generator) {
   return distribution(at::check_generator<at::CPUGeneratorImpl>(generator));
 }
 
-// (B, V) -> (B)
+// One new token for each sequence.  (B, V) -> (B)
 at::Tensor choose(const at::Tensor& logits, const GenerateOptions& options,
                   at::Generator& generator) {
   const at::Tensor rows = logits.to(at::kCPU, at::kDouble).contiguous();
@@ -138,7 +139,7 @@ at::Tensor generate(GPT& model, const at::Tensor& tokens, const GenerateOptions&
   const EvaluationMode evaluation(model);
 
   const int64_t prompt = tokens.size(1);
-  // An ordinary tensor, so that what comes out of inference mode may be trained on.
+  // Allocated outside inference mode, so that the result can be used in training.
   at::Tensor sequences = at::empty({tokens.size(0), prompt + options.new_tokens}, tokens.options());
   sequences.narrow(1, 0, prompt).copy_(tokens);
   Context context(model, options, prompt);

@@ -13,8 +13,8 @@ bool same_kind(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.device() == b.device();
 }
 
-// The same but for the number of positions.
-bool fits_beside(const at::Tensor& k, const at::Tensor& keys) {
+// Whether k could be appended to keys: only T may differ.
+bool fits_after(const at::Tensor& k, const at::Tensor& keys) {
   return same_kind(k, keys) && k.size(0) == keys.size(0) && k.size(1) == keys.size(1) &&
          k.size(3) == keys.size(3);
 }
@@ -30,20 +30,20 @@ void KvCache::append(const at::Tensor& k, const at::Tensor& v) {
               !k.defined() ? "k" : "v");
   TORCH_CHECK(
       k.dim() == 4 && k.sizes() == v.sizes() && same_kind(k, v),
-      "KvCache::append: expected k and v (B, nh, T, hs) of one shape, dtype and device, got "
-      "k ",
+      "KvCache::append: expected k and v (B, nh, T, hs) of equal shape, dtype and device, got k ",
       k.scalar_type(), " ", k.sizes(), " on ", k.device(), " and v ", v.scalar_type(), " ",
       v.sizes(), " on ", v.device());
   TORCH_CHECK(
       !c10::GradMode::is_enabled() || !(k.requires_grad() || v.requires_grad()),
-      "KvCache::append: expected keys and values that need no gradient, which a cache would "
-      "lose; use it under a NoGradGuard");
+      "KvCache::append: expected k and v that require no gradients, since a cache stores none; "
+      "use a NoGradGuard");
   const int64_t added = k.size(2);
   TORCH_CHECK(added <= capacity_ - length_, "KvCache::append: expected at most ",
               capacity_ - length_, " more positions (capacity ", capacity_, ", length ", length_,
               "), got ", added);
-  const bool fits = keys_.defined() && fits_beside(k, keys_);
-  TORCH_CHECK(length_ == 0 || fits, "KvCache::append: expected k and v like those before, ",
+  const bool fits = keys_.defined() && fits_after(k, keys_);
+  TORCH_CHECK(length_ == 0 || fits,
+              "KvCache::append: expected k and v to match the cached keys in all but T, ",
               keys().scalar_type(), " ", keys().sizes(), " on ", keys().device(), ", got ",
               k.scalar_type(), " ", k.sizes(), " on ", k.device());
   if (!fits) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The one way in which the modules around attention multiply by a weight.
+// The linear map of every module: all products with a weight go through `linear`.
 #pragma once
 
 #include <ATen/ops/linear.h>

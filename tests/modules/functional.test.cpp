@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "modules/block_functions.h"
+#include "modules/functional.h"
 
 #include <algorithm>
 #include <array>
@@ -80,7 +80,7 @@ Variables norm_inputs(at::IntArrayRef sizes, bool bias) {
 
 }  // namespace
 
-TEST_CASE("heads are split as LibTorch would, with gradients of both orders", "[block_functions]") {
+TEST_CASE("heads are split as LibTorch would, with gradients of both orders", "[functional]") {
   const auto ours = [](const Variables& in) {
     return at::cat(mini::detail::split_heads(in[0], 2)).pow(3);
   };
@@ -103,7 +103,7 @@ TEST_CASE("heads are split as LibTorch would, with gradients of both orders", "[
 }
 
 TEST_CASE("attention on the heads of one tensor has the formula's gradients of both orders",
-          "[block_functions]") {
+          "[functional]") {
   // Which third the queries are, then the keys and the values.
   const auto check = [](at::IntArrayRef sizes, std::array<size_t, 3> order) {
     const auto heads = [&](const Variables& in) {
@@ -129,7 +129,7 @@ TEST_CASE("attention on the heads of one tensor has the formula's gradients of b
 }
 
 TEST_CASE("the gradients of the heads of one tensor are one tensor, unless a hook changes one",
-          "[block_functions]") {
+          "[functional]") {
   torch::manual_seed(7);
   const at::Tensor packed = at::randn({3, 5, 24}).requires_grad_();
   const auto gradient = [&](const std::function<void(const Variables&)>& look_at) {
@@ -157,7 +157,7 @@ TEST_CASE("the gradients of the heads of one tensor are one tensor, unless a hoo
   CHECK_THAT(changed.narrow(-1, 16, 8), Equals(joined.narrow(-1, 16, 8)));
 }
 
-TEST_CASE("gradients of heads are joined wherever they lie", "[block_functions]") {
+TEST_CASE("gradients of heads are joined wherever they lie", "[functional]") {
   torch::manual_seed(8);
   const at::Tensor packed = at::randn({3, 5, 24}).requires_grad_();
   const auto check = [&](const Variables& upstream) {
@@ -179,14 +179,14 @@ TEST_CASE("gradients of heads are joined wherever they lie", "[block_functions]"
   check(thirds(at::randn({1, 1, 24}).expand({3, 5, 24})));
 }
 
-TEST_CASE("GELU is LibTorch's, with gradients of both orders", "[block_functions]") {
+TEST_CASE("GELU is LibTorch's, with gradients of both orders", "[functional]") {
   torch::manual_seed(1);
   for (const int64_t n : {1, 7, 16, 37, 1000}) {
     check_like(gelu, libtorch_gelu, {3.0 * at::randn({3, n})});
   }
 }
 
-TEST_CASE("GELU is exact to float32 over the whole line", "[block_functions]") {
+TEST_CASE("GELU is exact to float32 over the whole line", "[functional]") {
   const at::Tensor x = at::linspace(-12, 12, 200'001, at::kDouble).to(at::kFloat);
   const at::Tensor exact = at::gelu(x.to(at::kDouble));
   for_each_target([&] {
@@ -199,7 +199,7 @@ TEST_CASE("GELU is exact to float32 over the whole line", "[block_functions]") {
   });
 }
 
-TEST_CASE("layer norm is LibTorch's, with gradients of both orders", "[block_functions]") {
+TEST_CASE("layer norm is LibTorch's, with gradients of both orders", "[functional]") {
   for (const bool bias : {false, true}) {
     for (const int64_t width : {5, 7, 16, 33, 128}) {
       for (const int64_t rows : {1, 5, 200}) {
@@ -209,7 +209,7 @@ TEST_CASE("layer norm is LibTorch's, with gradients of both orders", "[block_fun
   }
 }
 
-TEST_CASE("layer norm adds up its gradients over very many rows", "[block_functions]") {
+TEST_CASE("layer norm adds up its gradients over very many rows", "[functional]") {
   const Variables in = norm_inputs({5000, 24}, true);
   const auto gradients = [&](const Function& f, at::ScalarType dtype) {
     const Variables leaves = to(dtype, in);
@@ -222,12 +222,12 @@ TEST_CASE("layer norm adds up its gradients over very many rows", "[block_functi
   }
 }
 
-TEST_CASE("the norm of one number is the bias", "[block_functions]") {
+TEST_CASE("the norm of one number is the bias", "[functional]") {
   const Variables in = to(at::kFloat, norm_inputs({6, 1}, true));
   CHECK_THAT(norm(in).detach(), AllClose(in[2].detach().expand({6, 1}), 1e-6, 1e-6));
 }
 
-TEST_CASE("no rows have no norm, and weights a gradient of 0", "[block_functions]") {
+TEST_CASE("no rows have no norm, and weights a gradient of 0", "[functional]") {
   const Variables in = to(at::kFloat, norm_inputs({0, 8}, true));
   const at::Tensor y = norm(in);
   CHECK(y.sizes() == at::IntArrayRef{0, 8});
@@ -236,7 +236,7 @@ TEST_CASE("no rows have no norm, and weights a gradient of 0", "[block_functions
   }
 }
 
-TEST_CASE("strided inputs and upstream gradients are read where they are", "[block_functions]") {
+TEST_CASE("strided inputs and upstream gradients are read where they are", "[functional]") {
   torch::manual_seed(2);
   const at::Tensor wide = at::randn({40, 6});
   const Variables in = norm_inputs({6, 40}, true);
@@ -252,7 +252,7 @@ TEST_CASE("strided inputs and upstream gradients are read where they are", "[blo
   }
 }
 
-TEST_CASE("a negated view is read with its sign by GELU and layer norm", "[block_functions]") {
+TEST_CASE("a negated view is read with its sign by GELU and layer norm", "[functional]") {
   const at::Tensor negated = at::_neg_view(at::randn({4, 16}));
   REQUIRE(negated.is_neg());
   CHECK_THAT(mini::detail::gelu(negated, "none"), AllClose(at::gelu(negated), 1e-5, 1e-6));
@@ -260,7 +260,7 @@ TEST_CASE("a negated view is read with its sign by GELU and layer norm", "[block
              AllClose(at::layer_norm(negated, {16}), 1e-5, 1e-5));
 }
 
-TEST_CASE("other dtypes and approximations are LibTorch's", "[block_functions]") {
+TEST_CASE("other dtypes and approximations are LibTorch's", "[functional]") {
   torch::manual_seed(4);
   const at::Tensor x = at::randn({5, 24});
   CHECK(mini::detail::gelu(x, "tanh").equal(at::gelu(x, "tanh")));
@@ -273,7 +273,7 @@ TEST_CASE("other dtypes and approximations are LibTorch's", "[block_functions]")
 }
 
 TEST_CASE("GELU's and layer norm's bits do not depend on the number of threads",
-          "[block_functions]") {
+          "[functional]") {
   const Variables in = norm_inputs({700, 65}, true);
   for (const Function& f : {Function(gelu), Function(norm)}) {
     Variables expected;
