@@ -75,7 +75,7 @@ struct MINI_API MlpOptions {
 class MINI_API MlpImpl : public torch::nn::Cloneable<MlpImpl> {
  public:
   explicit MlpImpl(MlpOptions options_, detail::Weights weights = {});
-  void reset() override;
+  void reset() override { build({}); }
   void pretty_print(std::ostream& stream) const override;
 
   at::Tensor forward(const at::Tensor& x);
@@ -116,7 +116,7 @@ struct MINI_API BlockOptions {
 class MINI_API BlockImpl : public torch::nn::Cloneable<BlockImpl> {
  public:
   explicit BlockImpl(BlockOptions options_, detail::Weights weights = {});
-  void reset() override;
+  void reset() override { build({}); }
   void pretty_print(std::ostream& stream) const override;
 
   /// x (..., T, C) -> (..., T, C). Mask and cache are as in `MultiHeadAttention`.

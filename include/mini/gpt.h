@@ -56,7 +56,7 @@ struct MINI_API GPTOptions {
 class MINI_API TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
  public:
   explicit TransformerImpl(GPTOptions options_, detail::Weights weights = {});
-  void reset() override;
+  void reset() override { build({}); }
   void pretty_print(std::ostream& stream) const override;
 
   GPTOptions options;
@@ -87,7 +87,7 @@ TORCH_MODULE(Transformer);
 class MINI_API GPTImpl : public torch::nn::Cloneable<GPTImpl> {
  public:
   explicit GPTImpl(GPTOptions options_, detail::Weights weights = {});
-  void reset() override;
+  void reset() override { build({}); }
   void pretty_print(std::ostream& stream) const override;
 
   /// Logits (B, T, V).

@@ -59,7 +59,7 @@ struct MINI_API MultiHeadAttentionOptions {
 class MINI_API MultiHeadAttentionImpl : public torch::nn::Cloneable<MultiHeadAttentionImpl> {
  public:
   explicit MultiHeadAttentionImpl(MultiHeadAttentionOptions options_, detail::Weights weights = {});
-  void reset() override;
+  void reset() override { build({}); }
   void pretty_print(std::ostream& stream) const override;
 
   /// x (..., T, C) -> (..., T, C). `mask` is as in `AttentionOptions`, for scores (..., nh, T, Tk).

@@ -54,8 +54,6 @@ MlpImpl::MlpImpl(MlpOptions options_, detail::Weights weights) : options(std::mo
   build(weights);
 }
 
-void MlpImpl::reset() { build(detail::Weights::kDrawn); }
-
 void MlpImpl::build(detail::Weights weights) {
   TORCH_CHECK(options.n_embd() > 0, "Mlp: expected n_embd above 0, got ", options.n_embd());
   detail::check_dropout("Mlp", options.dropout());
@@ -94,8 +92,6 @@ BlockImpl::BlockImpl(BlockOptions options_, detail::Weights weights)
     : options(std::move(options_)) {
   build(weights);
 }
-
-void BlockImpl::reset() { build(detail::Weights::kDrawn); }
 
 void BlockImpl::build(detail::Weights weights) {
   detail::check_heads("Block", options.n_embd(), options.n_head());

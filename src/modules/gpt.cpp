@@ -75,8 +75,6 @@ TransformerImpl::TransformerImpl(GPTOptions options_, detail::Weights weights)
   build(weights);
 }
 
-void TransformerImpl::reset() { build(detail::Weights::kDrawn); }
-
 void TransformerImpl::build(detail::Weights weights) {
   check_options(options);
   wte = register_module("wte", detail::undrawn_embedding(options.vocab_size(), options.n_embd()));
@@ -107,8 +105,6 @@ void TransformerImpl::pretty_print(std::ostream& stream) const {
 GPTImpl::GPTImpl(GPTOptions options_, detail::Weights weights) : options(std::move(options_)) {
   build(weights);
 }
-
-void GPTImpl::reset() { build(detail::Weights::kDrawn); }
 
 void GPTImpl::build(detail::Weights weights) {
   transformer = register_module("transformer", Transformer(options, weights));

@@ -27,8 +27,6 @@ MultiHeadAttentionImpl::MultiHeadAttentionImpl(MultiHeadAttentionOptions options
   build(weights);
 }
 
-void MultiHeadAttentionImpl::reset() { build(detail::Weights::kDrawn); }
-
 void MultiHeadAttentionImpl::build(detail::Weights weights) {
   detail::check_heads("MultiHeadAttention", options.n_embd(), options.n_head());
   detail::check_dropout("MultiHeadAttention", options.dropout());

@@ -84,18 +84,15 @@ TensorDict with_our_names(const std::string& where, const TensorDict& tensors) {
   return renamed;
 }
 
-// The blocks of GPT-2 compute x W + b with W (in, out).
-bool is_transposed_in_gpt2(const std::string& name, const at::Tensor& tensor) {
-  return ends_with_any(name, {".c_attn.weight", ".c_proj.weight", ".c_fc.weight"}) &&
-         tensor.dim() == 2;
-}
-
-// Converts between GPT-2's orientation and ours, in either direction.
+// Converts between GPT-2's orientation and ours, in either direction: the blocks of GPT-2 compute
+// x W + b with W (in, out).
 TensorDict transposed(const TensorDict& tensors) {
   TensorDict result;
   for (const auto& item : tensors) {
-    const at::Tensor& tensor = item.value();
-    result.insert(item.key(), is_transposed_in_gpt2(item.key(), tensor) ? tensor.t() : tensor);
+    const bool is_matrix =
+        item.value().dim() == 2 &&
+        ends_with_any(item.key(), {".c_attn.weight", ".c_proj.weight", ".c_fc.weight"});
+    result.insert(item.key(), is_matrix ? item.value().t() : item.value());
   }
   return result;
 }

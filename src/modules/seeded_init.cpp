@@ -22,17 +22,12 @@ void give_memory(at::Tensor& parameter, at::IntArrayRef sizes) {
 }  // namespace
 
 std::optional<at::Generator> seeded_generator(const std::optional<uint64_t>& seed) {
-  if (!seed) {
-    return std::nullopt;
-  }
-  return at::make_generator<at::CPUGeneratorImpl>(*seed);
+  return seed ? std::optional(at::make_generator<at::CPUGeneratorImpl>(*seed)) : std::nullopt;
 }
 
 std::optional<uint64_t> next_seed(const std::optional<at::Generator>& generator) {
-  if (!generator) {
-    return std::nullopt;
-  }
-  return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
+  return generator ? std::optional(at::check_generator<at::CPUGeneratorImpl>(generator)->random64())
+                   : std::nullopt;
 }
 
 Linear make_linear(const LinearOptions& options, const std::optional<at::Generator>& generator,
