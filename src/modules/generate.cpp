@@ -40,7 +40,7 @@ void check_arguments(const GPT& model, const at::Tensor& tokens, const GenerateO
       tokens.sizes());
 }
 
-// Puts the model in evaluation mode, and each of its modules back in its former mode at the end.
+// Sets evaluation mode. The destructor restores the mode of each module.
 class EvaluationMode {
  public:
   explicit EvaluationMode(GPT& model) {
@@ -68,7 +68,7 @@ class EvaluationMode {
   bool any_training_ = false;
 };
 
-// The part of the growing sequences that the model sees, and the caches of that part.
+// The part of the sequences that the model sees, and its cached keys and values.
 class Context {
  public:
   Context(GPT& model, const GenerateOptions& options, int64_t prompt)
@@ -82,7 +82,7 @@ class Context {
     }
   }
 
-  /// Logits of the token that follows the first `end` of each sequence.  (B, V)
+  /// Logits (B, V) of the token after the first `end` tokens of each sequence.
   at::Tensor next_logits(const at::Tensor& sequences, int64_t end) {
     if (end - begin_ > block_size_) {
       begin_ = end - kept_;
@@ -98,7 +98,7 @@ class Context {
  private:
   GPT& model_;
   int64_t block_size_;
-  int64_t kept_;   // tokens of a full context that are kept when it overflows
+  int64_t kept_;   // number of tokens that are kept when the context overflows
   int64_t begin_;  // the first token that the model sees
   std::vector<KvCache> caches_;
 };

@@ -42,7 +42,7 @@ void draw_weights(const torch::nn::Module& transformer, const GPTOptions& option
       values.normal_(0.0, name.ends_with("c_proj.weight") ? residual_std : kStd, generator);
     } else if (name.ends_with("bias")) {
       values.zero_();
-    }  // the weights of layer norms remain: their constructor sets them to 1
+    }  // the constructor of LayerNorm has set its weight to 1
   }
 }
 
@@ -190,7 +190,8 @@ void GPTImpl::check_idx(const char* function, const at::Tensor& idx,
               idx.size(1), " after ", cached_length(caches), " in the caches");
 }
 
-// Embeddings of the tokens and of positions `position`, position + 1, ...  (B, T) -> (B, T, C)
+// Sum of the embeddings of the tokens and of their positions, the first of which is `position`.
+// (B, T) -> (B, T, C)
 at::Tensor GPTImpl::embed(const at::Tensor& idx, int64_t position) {
   const at::Tensor tokens = transformer->wte(idx);  // (B, T, C)
   const at::Tensor positions = transformer->wpe->weight.narrow(0, position, idx.size(1));  // (T, C)

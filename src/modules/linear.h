@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The linear map of every module: all products with a weight go through `linear`.
+// The linear map that MultiHeadAttention, Mlp and GPT share.
 #pragma once
 
 #include <ATen/ops/linear.h>

@@ -30,16 +30,15 @@ constexpr const char* kConfigFile = "config.json";
 constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kTokens = "transformer.wte.weight";
 constexpr const char* kPositions = "transformer.wpe.weight";
-
+constexpr const char* kHead = "lm_head.weight";
 // `transformers` expects this entry in the header of a safetensors file.
 const std::map<std::string, std::string> kMetadata = {{"format", "pt"}};
-constexpr const char* kHead = "lm_head.weight";
 
 using Words = std::initializer_list<std::string_view>;
 
 std::string quoted(const fs::path& path) { return "'" + path.string() + "'"; }
 
-// Calls body(). The message of its error is thrown as a c10::Error, after `where`.
+// Returns body(). If it throws, throws a c10::Error whose message is `where` and the error's.
 template <class Body>
 auto with_errors_at(const std::string& where, const Body& body) {
   try {
@@ -110,7 +109,7 @@ GPTOptions read_sizes(const std::string& where, const TensorDict& tensors) {
   };
   const at::Tensor* tokens = tensors.find(kTokens);
   const auto wte = embedding(kTokens, tokens != nullptr ? tokens : tensors.find(kHead));  // (V, C)
-  const auto wpe = embedding(kPositions, tensors.find(kPositions));                       // (T, C)
+  const auto wpe = embedding(kPositions, tensors.find(kPositions));  // (block_size, C)
   constexpr std::string_view kBlock = "transformer.h.";  // then the layer, then the tensor's name
   std::set<std::string> blocks;
   for (const auto& item : tensors) {
@@ -125,7 +124,7 @@ GPTOptions read_sizes(const std::string& where, const TensorDict& tensors) {
       .n_embd(wte[1]);
 }
 
-// `tensors` have our names and orientation. The model draws no weights: each tensor is copied once.
+// `tensors` have our names and orientation. The model draws no weights, since all are overwritten.
 GPT make_gpt(const std::string& where, const GPTOptions& options, const TensorDict& tensors,
              bool convert_dtype) {
   return with_errors_at(where, [&] {
@@ -154,7 +153,7 @@ GPT make_nanogpt(const std::string& where, const TensorDict& given, int64_t n_he
   throw std::runtime_error(field + ": expected " + expected + ", got " + value);
 }
 
-// Fields of which `GPT` supports one value. It is also the default of `transformers`.
+// `GPT` supports one value of each of these fields: the default of `transformers`.
 void check_fixed_fields(const detail::Json& config) {
   const std::array<std::pair<const char*, detail::Json>, 5> fields = {{
       {"layer_norm_epsilon", 1e-5},
@@ -255,7 +254,7 @@ void check_sizes(const std::string& where, const GPTOptions& config, const GPTOp
   check("n_layer", config.n_layer(), weights.n_layer());
 }
 
-// GPT-2 has a bias for every weight but the embeddings.
+// GPT-2 has a bias for every weight except the embeddings.
 void add_zero_biases(TensorDict& tensors) {
   for (const auto& item : TensorDict(tensors)) {
     const std::string& name = item.key();

@@ -21,7 +21,8 @@ std::vector<int64_t> likeliest(std::span<const double> logits, int64_t k) {
   return ids;
 }
 
-// The number of leading weights, sorted from large to small, whose sum reaches top_p of the total.
+// The smallest number of leading weights whose sum is at least top_p times the total. The weights
+// are sorted, the largest first.
 size_t nucleus(std::span<const double> weights, double top_p) {
   const double enough = top_p * std::accumulate(weights.begin(), weights.end(), 0.0);
   double sum = 0.0;
@@ -56,7 +57,7 @@ int64_t sampled_token(std::span<const double> logits, const GenerateOptions& opt
                       double uniform) {
   const auto vocab_size = static_cast<int64_t>(logits.size());
   const bool filtered = options.top_k || options.top_p;
-  std::vector<int64_t> ids;  // ids[i] is the token of weights[i]; if empty, token i is
+  std::vector<int64_t> ids;  // the token of weights[i] is ids[i], or i if ids is empty
   if (filtered) {
     ids = likeliest(logits, std::min(options.top_k.value_or(vocab_size), vocab_size));
   }
@@ -67,8 +68,7 @@ int64_t sampled_token(std::span<const double> logits, const GenerateOptions& opt
     const double logit = logits[filtered ? static_cast<size_t>(ids[i]) : i];
     weights[i] = std::exp((logit - largest) / options.temperature);
   }
-  if (options.top_p &&
-      *options.top_p < 1.0) {  // 1 keeps all tokens, whatever the rounding of the sum
+  if (options.top_p && *options.top_p < 1.0) {  // 1 keeps all tokens, however the sum is rounded
     weights.resize(nucleus(weights, *options.top_p));
   }
   const size_t chosen = index_at(weights, uniform);

@@ -11,18 +11,18 @@
 
 namespace mini::detail {
 
-/// Whether a new module draws its weights. If not, they have memory but no values, no generator is
-/// used, and the caller must fill every parameter. Modules pass it to the modules in them.
+/// Whether a constructor draws initial weights. If not, parameters have memory but no values, no
+/// generator is used, and the caller must fill every parameter.
 enum class Weights : bool { kDrawn, kUndrawn };
 
-/// A generator with this seed; without a seed none, which means LibTorch's global generator.
+/// A generator with this seed. Without a seed: nullopt, which means the global generator.
 std::optional<at::Generator> seeded_generator(const std::optional<uint64_t>& seed);
 
-/// A seed for a submodule, drawn from `generator`; without a generator none.
+/// A seed for a submodule, drawn from `generator`. Without a generator: nullopt.
 std::optional<uint64_t> next_seed(const std::optional<at::Generator>& generator);
 
-/// A Linear with the weight, then the bias, that `Linear` itself draws. If there is a generator,
-/// they are drawn from it, and the global generator is not used.
+/// A Linear whose weight and bias have the distribution and order of draws of LibTorch's `Linear`.
+/// If there is a generator, they are drawn from it, and the global generator is not used.
 torch::nn::Linear make_linear(const torch::nn::LinearOptions& options,
                               const std::optional<at::Generator>& generator,
                               Weights weights = Weights::kDrawn);

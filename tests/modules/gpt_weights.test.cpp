@@ -66,7 +66,7 @@ TEST_CASE("GPT draws GPT-2's initial weights in the order of its parameters", "[
   }
 }
 
-TEST_CASE("GPT draws from its seed, or without one from the global generator", "[gpt][weights]") {
+TEST_CASE("a seeded GPT uses its own generator, an unseeded GPT the global one", "[gpt][weights]") {
   torch::manual_seed(7);
   const at::Tensor expected = at::rand({5});
   torch::manual_seed(7);

@@ -30,7 +30,7 @@ GPT fixed_model(const std::vector<double>& probabilities) {
 }
 
 // The relative frequency of each token in `draws` generated tokens.
-std::vector<double> shares(GPT& model, GenerateOptions options, int64_t draws = 4000) {
+std::vector<double> frequencies(GPT& model, GenerateOptions options, int64_t draws = 4000) {
   options.new_tokens = 1;
   options.seed = 5;
   const at::Tensor drawn = generate(model, at::zeros({draws, 1}, at::kLong), options).select(1, 1);
@@ -42,8 +42,8 @@ std::vector<double> shares(GPT& model, GenerateOptions options, int64_t draws = 
 }
 
 // Each frequency is within five standard deviations of its probability, and 0 if that is 0.
-void check_shares(const std::vector<double>& actual, const std::vector<double>& probabilities,
-                  int64_t draws = 4000) {
+void check_frequencies(const std::vector<double>& actual, const std::vector<double>& probabilities,
+                       int64_t draws = 4000) {
   REQUIRE(actual.size() == probabilities.size());
   for (size_t id = 0; id < actual.size(); ++id) {
     const double p = probabilities[id];
@@ -56,27 +56,28 @@ void check_shares(const std::vector<double>& actual, const std::vector<double>& 
 
 TEST_CASE("generate samples tokens with the model's probabilities", "[sampling]") {
   GPT model = fixed_model({0.5, 0.3, 0.2});
-  check_shares(shares(model, {}), {0.5, 0.3, 0.2});
+  check_frequencies(frequencies(model, {}), {0.5, 0.3, 0.2});
 }
 
 TEST_CASE("temperature divides the logits", "[sampling]") {
   GPT model = fixed_model({0.5, 0.3, 0.2});
   SECTION("below 1, likely tokens become likelier") {
-    check_shares(shares(model, {.temperature = 0.5}), {0.25 / 0.38, 0.09 / 0.38, 0.04 / 0.38});
+    check_frequencies(frequencies(model, {.temperature = 0.5}),
+                      {0.25 / 0.38, 0.09 / 0.38, 0.04 / 0.38});
   }
   SECTION("far above 1, all tokens are equally likely") {
-    check_shares(shares(model, {.temperature = 1e9}), {1 / 3.0, 1 / 3.0, 1 / 3.0});
+    check_frequencies(frequencies(model, {.temperature = 1e9}), {1 / 3.0, 1 / 3.0, 1 / 3.0});
   }
   SECTION("near 0, only the most likely token remains, without overflow") {
     for (const double temperature : {1e-3, 1e-300, 5e-324}) {
-      CHECK(shares(model, {.temperature = temperature}, 10) == std::vector<double>{1, 0, 0});
+      CHECK(frequencies(model, {.temperature = temperature}, 10) == std::vector<double>{1, 0, 0});
     }
   }
 }
 
 TEST_CASE("temperature 0 chooses the most likely token; ties go to the lowest id", "[sampling]") {
   GPT model = fixed_model({0.1, 0.4, 0.1, 0.4});
-  CHECK(shares(model, {.temperature = 0}, 10) == std::vector<double>{0, 1, 0, 0});
+  CHECK(frequencies(model, {.temperature = 0}, 10) == std::vector<double>{0, 1, 0, 0});
   torch::manual_seed(7);
   const at::Tensor expected = at::rand({5});
   torch::manual_seed(7);
@@ -87,47 +88,47 @@ TEST_CASE("temperature 0 chooses the most likely token; ties go to the lowest id
 TEST_CASE("top_k keeps exactly the k most likely tokens", "[sampling]") {
   SECTION("with renormalised probabilities") {
     GPT model = fixed_model({0.1, 0.4, 0.2, 0.3});
-    check_shares(shares(model, {.top_k = 2}), {0, 0.4 / 0.7, 0, 0.3 / 0.7});
-    check_shares(shares(model, {.temperature = 0.5, .top_k = 2}), {0, 0.64, 0, 0.36});
+    check_frequencies(frequencies(model, {.top_k = 2}), {0, 0.4 / 0.7, 0, 0.3 / 0.7});
+    check_frequencies(frequencies(model, {.temperature = 0.5, .top_k = 2}), {0, 0.64, 0, 0.36});
   }
   SECTION("ties go to the lower ids") {
     GPT model = fixed_model({0.2, 0.2, 0.2, 0.2, 0.2});
-    check_shares(shares(model, {.top_k = 3}), {1 / 3.0, 1 / 3.0, 1 / 3.0, 0, 0});
-    CHECK(shares(model, {.top_k = 1}, 10) == std::vector<double>{1, 0, 0, 0, 0});
+    check_frequencies(frequencies(model, {.top_k = 3}), {1 / 3.0, 1 / 3.0, 1 / 3.0, 0, 0});
+    CHECK(frequencies(model, {.top_k = 1}, 10) == std::vector<double>{1, 0, 0, 0, 0});
   }
   SECTION("k above V keeps all tokens") {
     GPT model = fixed_model({0.5, 0.3, 0.2});
     for (const int64_t k : {int64_t{3}, int64_t{4}, std::numeric_limits<int64_t>::max()}) {
-      check_shares(shares(model, {.top_k = k}), {0.5, 0.3, 0.2});
+      check_frequencies(frequencies(model, {.top_k = k}), {0.5, 0.3, 0.2});
     }
   }
 }
 
 TEST_CASE("top_p keeps the fewest most likely tokens whose probabilities reach it", "[sampling]") {
   GPT model = fixed_model({0.15, 0.5, 0.05, 0.3});
-  check_shares(shares(model, {.top_p = 1e-9}, 100), {0, 1, 0, 0});
-  check_shares(shares(model, {.top_p = 0.45}, 100), {0, 1, 0, 0});
-  check_shares(shares(model, {.top_p = 0.55}), {0, 0.5 / 0.8, 0, 0.3 / 0.8});
-  check_shares(shares(model, {.top_p = 0.9}), {0.15 / 0.95, 0.5 / 0.95, 0, 0.3 / 0.95});
-  check_shares(shares(model, {.top_p = 0.96}), {0.15, 0.5, 0.05, 0.3});
-  check_shares(shares(model, {.top_p = 1.0}), {0.15, 0.5, 0.05, 0.3});
+  check_frequencies(frequencies(model, {.top_p = 1e-9}, 100), {0, 1, 0, 0});
+  check_frequencies(frequencies(model, {.top_p = 0.45}, 100), {0, 1, 0, 0});
+  check_frequencies(frequencies(model, {.top_p = 0.55}), {0, 0.5 / 0.8, 0, 0.3 / 0.8});
+  check_frequencies(frequencies(model, {.top_p = 0.9}), {0.15 / 0.95, 0.5 / 0.95, 0, 0.3 / 0.95});
+  check_frequencies(frequencies(model, {.top_p = 0.96}), {0.15, 0.5, 0.05, 0.3});
+  check_frequencies(frequencies(model, {.top_p = 1.0}), {0.15, 0.5, 0.05, 0.3});
   SECTION("probabilities are those after temperature") {
-    check_shares(shares(model, {.temperature = 0.25, .top_p = 0.85}, 100), {0, 1, 0, 0});
+    check_frequencies(frequencies(model, {.temperature = 0.25, .top_p = 0.85}, 100), {0, 1, 0, 0});
   }
   SECTION("probabilities are renormalised after top_k: 0.5 / 0.8") {
-    check_shares(shares(model, {.top_k = 2, .top_p = 0.6}, 100), {0, 1, 0, 0});
+    check_frequencies(frequencies(model, {.top_k = 2, .top_p = 0.6}, 100), {0, 1, 0, 0});
   }
   SECTION("ties go to the lower ids") {
     GPT even = fixed_model({0.25, 0.25, 0.25, 0.25});
-    check_shares(shares(even, {.top_p = 0.4}), {0.5, 0.5, 0, 0});
+    check_frequencies(frequencies(even, {.top_p = 0.4}), {0.5, 0.5, 0, 0});
   }
 }
 
 TEST_CASE("a token of probability 0 is never generated", "[sampling]") {
   GPT model = fixed_model({0.5, 0, 0.5, 0});
-  check_shares(shares(model, {}), {0.5, 0, 0.5, 0});
-  check_shares(shares(model, {.top_k = 4}), {0.5, 0, 0.5, 0});
-  check_shares(shares(model, {.top_p = 0.999}), {0.5, 0, 0.5, 0});
+  check_frequencies(frequencies(model, {}), {0.5, 0, 0.5, 0});
+  check_frequencies(frequencies(model, {.top_k = 4}), {0.5, 0, 0.5, 0});
+  check_frequencies(frequencies(model, {.top_p = 0.999}), {0.5, 0, 0.5, 0});
 }
 
 TEST_CASE("adding a constant to all logits changes nothing", "[sampling]") {
@@ -136,8 +137,8 @@ TEST_CASE("adding a constant to all logits changes nothing", "[sampling]") {
     const at::NoGradGuard no_grad;
     model->transformer->wte->weight.select(1, 0).add_(2000);
   }
-  check_shares(shares(model, {}), {0.5, 0.3, 0.2});
-  check_shares(shares(model, {.top_k = 2}), {0.625, 0.375, 0});
+  check_frequencies(frequencies(model, {}), {0.5, 0.3, 0.2});
+  check_frequencies(frequencies(model, {.top_k = 2}), {0.625, 0.375, 0});
 }
 
 TEST_CASE("generate rejects logits that are NaN or infinite", "[sampling]") {
