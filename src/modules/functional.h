@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The functions of a transformer block between its matrix products: split_heads, gelu, layer_norm.
 //
-// For float32 on the CPU they run this library's kernels, for everything else LibTorch's functions.
-// Gradients flow, of any order.
+// They run this library's kernels for float32 on the CPU, and LibTorch's functions otherwise.
+// Gradients flow, also of higher order.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -44,20 +44,18 @@ void check_arguments(const GPT& model, const at::Tensor& tokens, const GenerateO
 class EvaluationMode {
  public:
   explicit EvaluationMode(GPT& model) {
-    for (std::shared_ptr<torch::nn::Module>& module : model->modules()) {
-      const bool was_training = module->is_training();
-      any_training_ = any_training_ || was_training;
-      modes_.emplace_back(std::move(module), was_training);
+    for (const auto& module : model->modules()) {
+      modes_.emplace_back(module, module->is_training());
     }
-    if (any_training_) {  // otherwise the model is only read, so that threads can share it
+    if (std::ranges::any_of(modes_, [](const auto& mode) { return mode.second; })) {
       model->eval();
+    } else {
+      modes_.clear();  // the model is only read, so that threads can share it
     }
   }
   ~EvaluationMode() {
-    if (any_training_) {
-      for (auto& [module, was_training] : modes_) {  // parents first: train() sets children too
-        module->train(was_training);
-      }
+    for (auto& [module, was_training] : modes_) {  // parents first: train() sets children too
+      module->train(was_training);
     }
   }
   EvaluationMode(const EvaluationMode&) = delete;
@@ -65,7 +63,6 @@ class EvaluationMode {
 
  private:
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes_;
-  bool any_training_ = false;
 };
 
 // The part of the sequences that the model sees, and its cached keys and values.

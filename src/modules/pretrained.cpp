@@ -31,7 +31,7 @@ constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kTokens = "transformer.wte.weight";
 constexpr const char* kPositions = "transformer.wpe.weight";
 constexpr const char* kHead = "lm_head.weight";
-// `transformers` expects this entry in the header of a safetensors file.
+// The metadata of the files that `transformers` writes.
 const std::map<std::string, std::string> kMetadata = {{"format", "pt"}};
 
 using Words = std::initializer_list<std::string_view>;
