@@ -40,7 +40,8 @@ struct NanoGPTOptions {
 /// The model is on the CPU and in training mode. Its weights are float32 copies of the tensors.
 /// LibTorch's global generator is not used.
 /// Throws c10::Error if n_head does not divide C or an option is out of range, and if a tensor is
-/// missing, unexpected, or has a wrong shape or dtype. One error lists every such tensor.
+/// missing, unexpected, or has a wrong shape or dtype. One error lists every such tensor, unless an
+/// embedding is missing: that is reported first, alone.
 MINI_API GPT load_nanogpt(const torch::OrderedDict<std::string, at::Tensor>& tensors,
                           int64_t n_head, const NanoGPTOptions& options = {});
 /// Makes a GPT from a nanoGPT's safetensors file, as above. Every error names the file.
