@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What a transformer is made of: layer norm, MLP, and the block that puts them around attention.
+// A transformer block and its parts: layer norm, MLP, and the block that adds attention and MLP.
 //
 // Papers  Vaswani et al. 2017, "Attention Is All You Need"; Radford et al. 2019, "Language Models
-// are
-//         Unsupervised Multitask Learners", section 2.3: the norm in front of each part.
+//         are Unsupervised Multitask Learners", section 2.3: the norm before each part (pre-norm).
 // Shapes  B batch, T sequence, C = n_embd, nh = n_head.
 #pragma once
 
@@ -29,14 +28,15 @@ struct MINI_API LayerNormOptions {
   explicit LayerNormOptions(int64_t n_embd);
   /// Width of the rows, C.
   TORCH_ARG(int64_t, n_embd);
-  /// Add a learned vector after the scaling, beside the weight; LibTorch's own cannot leave it out.
+  /// Add a learned bias. `torch::nn::LayerNorm` cannot leave it out.
   TORCH_ARG(bool, bias) = false;
 };
 
-/// weight * (x - mean) / sqrt(variance + 1e-5) + bias, over each row.  (..., T, C) -> (..., T, C)
+/// weight * (x - mean) / sqrt(variance + 1e-5) + bias, row by row.  (..., T, C) -> (..., T, C)
 ///
-/// Weight 1 and bias 0 to begin with. Gradients flow. Throws c10::Error for an x that is not
-/// (..., T, C).  Source: Ba et al. 2016, "Layer Normalization".
+/// Initially weight is 1 and bias is 0. Gradients flow to x, weight and bias.
+/// Throws c10::Error if n_embd is not above 0 or x is not (..., T, C).
+/// Source: Ba et al. 2016, "Layer Normalization".
 class MINI_API LayerNormImpl : public torch::nn::Cloneable<LayerNormImpl> {
  public:
   explicit LayerNormImpl(LayerNormOptions options_);
@@ -47,20 +47,20 @@ class MINI_API LayerNormImpl : public torch::nn::Cloneable<LayerNormImpl> {
 
   LayerNormOptions options;
   at::Tensor weight;  ///< (C)
-  at::Tensor bias;    ///< (C), undefined without
+  at::Tensor bias;    ///< (C), undefined without `LayerNormOptions::bias`
 };
 TORCH_MODULE(LayerNorm);
 
 /// Options for `Mlp`.  Example: `Mlp mlp(MlpOptions(128).dropout(0.1));`
 struct MINI_API MlpOptions {
   explicit MlpOptions(int64_t n_embd);
-  /// Width of input and output, C; inside it is 4 C.
+  /// Width of input and output, C. The hidden layer has width 4 C.
   TORCH_ARG(int64_t, n_embd);
   /// Give both layers a bias.
   TORCH_ARG(bool, bias) = false;
-  /// Probability of zeroing a number of the output while training, in [0, 1].
+  /// Probability of zeroing an element of the output while training, in [0, 1].
   TORCH_ARG(double, dropout) = 0.0;
-  /// "none": x Phi(x), or "tanh": GPT-2's approximation to it.
+  /// "none": exact GELU, x Phi(x). "tanh": GPT-2's approximation of GELU.
   TORCH_ARG(std::string, gelu_approximate) = "none";
   /// Seed of the initial weights, as in `HeadOptions`.
   TORCH_ARG(std::optional<uint64_t>, seed) = std::nullopt;
@@ -68,19 +68,23 @@ struct MINI_API MlpOptions {
 
 /// c_proj(gelu(c_fc(x))).  (..., T, C) -> (..., T, C)
 ///
-/// Both layers are drawn as `Linear` draws its own, c_fc (4 C, C) first. Gradients flow. Throws
-/// c10::Error for options out of range, and for an x that is not (..., T, C).
+/// c_fc is (4 C, C), c_proj (C, 4 C). Both are drawn as `Linear` draws its weights, c_fc first.
+/// Dropout is active while the module is training. Gradients flow to x and both layers.
+/// Throws c10::Error if an option is out of range or x is not (..., T, C).
 /// Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units (GELUs)".
 class MINI_API MlpImpl : public torch::nn::Cloneable<MlpImpl> {
  public:
-  explicit MlpImpl(MlpOptions options_);
-  void reset() override;
+  explicit MlpImpl(MlpOptions options_, detail::Weights weights = {});
+  void reset() override { build({}); }
   void pretty_print(std::ostream& stream) const override;
 
   at::Tensor forward(const at::Tensor& x);
 
   MlpOptions options;
   torch::nn::Linear c_fc{nullptr}, c_proj{nullptr};
+
+ private:
+  void build(detail::Weights weights);
 };
 TORCH_MODULE(Mlp);
 
@@ -95,29 +99,30 @@ struct MINI_API BlockOptions {
   TORCH_ARG(bool, bias) = false;
   /// Hide every key to the right of its query (`Causal::kLowerRight`).
   TORCH_ARG(bool, causal) = false;
-  /// Probability of zeroing, while training, an attention weight and a number of what attention and
-  /// MLP add, in [0, 1].
+  /// Probability of zeroing, while training, an attention weight and an element of the output of
+  /// attention and MLP, in [0, 1].
   TORCH_ARG(double, dropout) = 0.0;
   /// "none" or "tanh", as in `MlpOptions`.
   TORCH_ARG(std::string, gelu_approximate) = "none";
-  /// Seed of the initial weights, as in `HeadOptions`; attention and MLP get seeds drawn from it.
+  /// Seed of the initial weights, as in `HeadOptions`. The seeds of attention and MLP are drawn
+  /// from a generator with this seed.
   TORCH_ARG(std::optional<uint64_t>, seed) = std::nullopt;
 };
 
-/// One layer of a transformer: x += attn(ln_1(x)), x += mlp(ln_2(x)).  (B, T, C) -> (B, T, C)
+/// One layer of a transformer: x += attn(ln_1(x)), then x += mlp(ln_2(x)).  (B, T, C) -> (B, T, C)
 ///
-/// Mask, cache, gradients, half types and dropout as in `MultiHeadAttention`.
-/// Throws c10::Error for options out of range, and for an x that is not (..., T, C).
+/// Mask, cache, dropout, gradients and half types are as in `MultiHeadAttention`.
+/// Throws c10::Error if an option is out of range or x is not (..., T, C).
 class MINI_API BlockImpl : public torch::nn::Cloneable<BlockImpl> {
  public:
-  explicit BlockImpl(BlockOptions options_);
-  void reset() override;
+  explicit BlockImpl(BlockOptions options_, detail::Weights weights = {});
+  void reset() override { build({}); }
   void pretty_print(std::ostream& stream) const override;
 
-  /// x (..., T, C) -> (..., T, C). Arguments as of `MultiHeadAttention`.
+  /// x (..., T, C) -> (..., T, C). Mask and cache are as in `MultiHeadAttention`.
   at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& mask = {},
                      KvCache* cache = nullptr);
-  /// The steps of this block's attention, for the block's own input x (..., T, C).
+  /// The steps of this block's attention. x (..., T, C) is the input of the block.
   AttentionSteps attention_steps(const at::Tensor& x, const std::optional<at::Tensor>& mask = {});
 
   BlockOptions options;
@@ -129,6 +134,9 @@ class MINI_API BlockImpl : public torch::nn::Cloneable<BlockImpl> {
  protected:
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(std::optional<at::Tensor>())},
                            {2, torch::nn::AnyValue(static_cast<KvCache*>(nullptr))})
+
+ private:
+  void build(detail::Weights weights);
 };
 TORCH_MODULE(Block);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Text from a GPT: one token after another, each drawn from what the model expects next.
+// Text generation: a GPT continues sequences of tokens, one token at a time.
 //
 // Papers  Fan et al. 2018, "Hierarchical Neural Story Generation" (top-k); Holtzman et al. 2020,
 //         "The Curious Case of Neural Text Degeneration" (top-p).
@@ -17,50 +17,54 @@
 
 namespace mini {
 
-/// What happens when a sequence has grown beyond block_size. Positions are learned, each token's
-/// keys and values hold its position, so a full cache cannot slide.
+/// The context of a token once a sequence is longer than block_size. Cached keys and values contain
+/// learned positions, so the window cannot slide over a full cache.
 enum class FullContext {
-  /// Each token is computed from the block_size tokens before it, anew each time: nothing is
-  /// approximated, and nothing cached.
+  /// The last block_size tokens, recomputed for each new token. Exact, but slow.
   kExact,
-  /// The older half of the context is forgotten, the rest computed anew once and then continued
-  /// with
-  /// the cache: much faster, but a token may see as few as block_size / 2 tokens before it.
+  /// When the context is full, drop its older half, recompute the newer half once, and continue
+  /// with the cache. Much faster, but a token may see only the block_size / 2 tokens before it.
   kKeepHalf,
 };
 
-/// How `generate` chooses tokens. The filters apply in the order of these members.
+/// How `generate` chooses tokens. temperature, top_k and top_p apply in this order.
 struct GenerateOptions {
-  /// Tokens to add to each sequence.
+  /// Number of tokens to add to each sequence.
   int64_t new_tokens = 0;
-  /// Divides the logits: below 1 likely tokens become likelier. 0 is greedy: always the likeliest
-  /// token, of equals the lowest id.
+  /// Divisor of the logits. Values below 1 make likely tokens likelier. 0 is greedy: always the
+  /// most likely token. Ties go to the lowest id.
   double temperature = 1.0;
-  /// Keep the k likeliest tokens, exactly k (of equals the lower ids), at most V.
+  /// Keep exactly the k most likely tokens. Ties go to the lower ids. Values above V keep all.
   std::optional<int64_t> top_k = std::nullopt;
-  /// Keep the fewest likeliest tokens whose probabilities, of those that top_k left, add up to at
-  /// least this; in (0, 1].
+  /// Keep the fewest most likely tokens whose probabilities sum to at least top_p, in (0, 1].
+  /// The probabilities are renormalised after top_k. Ties go to the lower ids.
   std::optional<double> top_p = std::nullopt;
-  /// Seed of the draws, made by a generator of the call's own; unset draws from LibTorch's global
-  /// generator. One number is drawn for each sequence in turn, token by token; none if greedy.
+  /// Seed of a generator that only this call uses. If unset, the call uses LibTorch's global
+  /// generator. Each new token of each sequence takes one random number, in batch order; greedy
+  /// generation takes none.
   std::optional<uint64_t> seed = std::nullopt;
-  /// Keep keys and values of earlier tokens instead of computing them anew for each token. The
+  /// Cache the keys and values of earlier tokens instead of recomputing them for each token. The
   /// logits are the same up to rounding.
   bool use_cache = true;
+  /// What a token sees once its sequence is longer than block_size.
   FullContext full_context = FullContext::kExact;
 };
 
-/// Continues each sequence of tokens.  (B, T) int64 -> (B, T + new_tokens): the prompt, then what
-/// is new. Sequences may be longer than block_size: the model sees the last block_size tokens.
+/// Continues each sequence of tokens.  (B, T) int64 -> (B, T + new_tokens)
 ///
-/// Each new token is handed to `on_token` at once, as next (B), a view of the result. If it throws,
-/// generation ends with that exception.
+/// The result is the prompt followed by the new tokens. The prompt may be longer than block_size:
+/// the model sees its last block_size tokens.
 ///
-/// The model runs in evaluation mode; what was training is so again afterwards, also after an
-/// exception. A model in evaluation mode is only read, so threads may share it. No gradients.
+/// Each new token is passed to `on_token` as soon as it is chosen, as next (B), a view of the
+/// result. If `on_token` throws, generation stops and the exception propagates.
 ///
-/// Throws c10::Error for options out of range, and for tokens that are no (B, T) int64 with T above
-/// 0 or hold an id outside [0, V), before any work; and for logits that are NaN or +infinity.
+/// The model runs in evaluation mode. Afterwards, also after an exception, each of its modules is
+/// back in its previous mode. A model that is already in evaluation mode is only read, so threads
+/// may share it. No gradients are recorded.
+///
+/// Throws c10::Error before any work if an option is out of range, or if tokens is not (B, T) int64
+/// with T above 0 and ids in [0, V). Throws c10::Error if the model's logits contain NaN or
+/// +infinity, or are all -infinity.
 MINI_API at::Tensor generate(GPT& model, const at::Tensor& tokens, const GenerateOptions& options,
                              const std::function<void(const at::Tensor& next)>& on_token = {});
 

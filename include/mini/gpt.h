@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A GPT: embeddings, a stack of blocks, and the token embedding again as the head.
+// A GPT: token and position embeddings, a stack of blocks, and a head tied to the token embedding.
 //
 // Paper   Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2).
 // Shapes  B batch, T sequence, C = n_embd, V = vocab_size, nh = n_head, hs = head_size = C / nh.
@@ -31,9 +31,9 @@ namespace mini {
 /// Options for `GPT`.  Example: `GPT model(GPTOptions(65).block_size(256).seed(1337));`
 struct MINI_API GPTOptions {
   explicit GPTOptions(int64_t vocab_size);
-  /// Number of different tokens, V.
+  /// Number of token ids, V.
   TORCH_ARG(int64_t, vocab_size);
-  /// Longest sequence, and number of learned positions.
+  /// Maximum length of a sequence; the number of learned positions.
   TORCH_ARG(int64_t, block_size) = 64;
   /// Number of blocks.
   TORCH_ARG(int64_t, n_layer) = 4;
@@ -41,75 +41,83 @@ struct MINI_API GPTOptions {
   TORCH_ARG(int64_t, n_head) = 4;
   /// Width of embeddings and blocks, C.
   TORCH_ARG(int64_t, n_embd) = 128;
-  /// Probability of zeroing, while training, a number of the embeddings, an attention weight and a
-  /// number of what attention and MLP add, in [0, 1].
+  /// Probability of zeroing, while training, an element of the embeddings, an attention weight and
+  /// an element of the output of attention and MLP, in [0, 1].
   TORCH_ARG(double, dropout) = 0.0;
   /// Give layer norms and linear layers a bias, as GPT-2 does.
   TORCH_ARG(bool, bias) = false;
-  /// "none", or "tanh" as GPT-2, as in `MlpOptions`.
+  /// "none" or "tanh", as in `MlpOptions`. GPT-2 uses "tanh".
   TORCH_ARG(std::string, gelu_approximate) = "none";
   /// Seed of the initial weights, as in `HeadOptions`.
   TORCH_ARG(std::optional<uint64_t>, seed) = std::nullopt;
 };
 
-/// The layers of a `GPT`, under nanoGPT's names; `GPT` runs them.
+/// The layers of a `GPT` under nanoGPT's names. It has no forward: `GPT` runs the layers.
 class MINI_API TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
  public:
-  explicit TransformerImpl(GPTOptions options_);
-  void reset() override;
+  explicit TransformerImpl(GPTOptions options_, detail::Weights weights = {});
+  void reset() override { build({}); }
   void pretty_print(std::ostream& stream) const override;
 
   GPTOptions options;
-  torch::nn::Embedding wte{nullptr};  ///< of tokens, (V, C)
-  torch::nn::Embedding wpe{nullptr};  ///< of positions, (block_size, C)
-  torch::nn::ModuleList h{nullptr};   ///< n_layer times `Block`
+  torch::nn::Embedding wte{nullptr};  ///< token embedding, (V, C)
+  torch::nn::Embedding wpe{nullptr};  ///< position embedding, (block_size, C)
+  torch::nn::ModuleList h{nullptr};   ///< n_layer `Block`s
   LayerNorm ln_f{nullptr};
+
+ private:
+  void build(detail::Weights weights);
 };
 TORCH_MODULE(Transformer);
 
-/// A GPT: for each position of each sequence, logits of the token that comes next.
+/// A decoder-only transformer: for each position, the logits of the next token.
 ///
-/// The weight of the head is that of the token embedding; it is registered once, as
-/// `transformer.wte.weight`, and `kGPTAliases` names it `lm_head.weight` beside. Weights are drawn
-/// in the order of `parameters()`, as GPT-2's: matrices from N(0, 0.02), but each c_proj, which
-/// adds to the residual stream, from N(0, 0.02 / sqrt(2 n_layer)); biases are 0. A seed gives the
-/// weights that the global generator gives after `torch::manual_seed` with it.
+/// The head is tied: its weight is the token embedding's. The weight is registered once, as
+/// `transformer.wte.weight`; `kGPTAliases` maps nanoGPT's second name, `lm_head.weight`, to it.
 ///
-/// Every method takes token ids idx (B, T) int64, T <= block_size. Gradients flow to the weights.
-/// Dropout acts while the module is training.
-/// Throws c10::Error for options out of range, and for an idx that is no such tensor, is too long,
-/// or holds an id outside [0, V) (looked at on the CPU only).
+/// The initial weights are GPT-2's. Matrices are normal with mean 0 and standard deviation 0.02, or
+/// 0.02 / sqrt(2 n_layer) for each c_proj, whose output is added to the residual stream. They are
+/// drawn in the order of `parameters()`. Biases are 0, the weights of layer norms 1. A seed gives
+/// the weights that the global generator gives after `torch::manual_seed` with that seed.
+///
+/// Every method takes token ids idx (B, T), int64, with T <= block_size. Gradients flow to the
+/// weights. Dropout is active while the module is training.
+/// Throws c10::Error if an option is out of range, or if idx has another shape or dtype, is longer
+/// than block_size or holds an id outside [0, V). Ids are checked on the CPU only.
 class MINI_API GPTImpl : public torch::nn::Cloneable<GPTImpl> {
  public:
-  explicit GPTImpl(GPTOptions options_);
-  void reset() override;
+  explicit GPTImpl(GPTOptions options_, detail::Weights weights = {});
+  void reset() override { build({}); }
   void pretty_print(std::ostream& stream) const override;
 
   /// Logits (B, T, V).
   ///
-  /// With caches, one for each block, idx continues the sequences that they hold, and is appended:
-  /// length() + T <= block_size. They may not need gradients.
+  /// With caches, one per block, idx continues the cached sequences: its keys and values are
+  /// appended to the caches, and length() + T <= block_size. Caches store no gradients: call this
+  /// under a NoGradGuard.
   at::Tensor forward(const at::Tensor& idx, std::vector<KvCache>* caches = nullptr);
-  /// Logits (B, V) of the last position alone; T above 0.
+  /// Logits (B, V) of the last position only. T must be above 0. Caches are as in `forward`.
   at::Tensor last_logits(const at::Tensor& idx, std::vector<KvCache>* caches = nullptr);
-  /// Mean over all positions of -ln softmax(logits)[target], in nats: a scalar, in float32 for half
-  /// types. targets as idx, of the same shape, B and T above 0.
+  /// Cross-entropy -ln softmax(logits)[target], averaged over all positions: a scalar, in nats.
+  /// targets (B, T) has the shape of idx, with B and T above 0. For half types, the loss is
+  /// computed in float32.
   at::Tensor loss(const at::Tensor& idx, const at::Tensor& targets);
-  /// Calls fn(layer, steps) for each block in turn, with the steps of its attention on idx:
-  /// (B, nh, T, T) and, the output, (B, nh, T, hs). Under a NoGradGuard the steps of one layer are
-  /// gone before the next are made, unless `fn` keeps them.
+  /// Calls fn(layer, steps) for each block in order, with the steps of the block's attention on
+  /// idx: scores, scaled scores and weights (B, nh, T, T), output (B, nh, T, hs). Under a
+  /// NoGradGuard, the steps of a layer are freed before those of the next layer are computed,
+  /// unless `fn` keeps them.
   void for_each_attention(
       const at::Tensor& idx,
       const std::function<void(int64_t layer, const AttentionSteps& steps)>& fn);
-  /// The same with only what the heads attend with, q, k and v (B, nh, T, hs), and no T x T matrix:
-  /// for long sequences, of which `fn` can take the steps a head or some rows at a time. The
-  /// attention is causal.
+  /// Calls fn(layer, heads) for each block in order, with the queries, keys and values
+  /// (B, nh, T, hs) of the block's causal attention on idx. No T x T matrix is computed: for a long
+  /// sequence, `fn` can compute `attention_steps` for some heads or rows at a time.
   void for_each_projection(
       const at::Tensor& idx,
       const std::function<void(int64_t layer, const MultiHeadAttentionImpl::Projections& heads)>&
           fn);
 
-  /// Empty caches for `forward`, one for each block, each with room for block_size positions.
+  /// Empty caches for `forward`, one per block, each with capacity block_size.
   std::vector<KvCache> make_caches() const;
 
   GPTOptions options;
@@ -119,6 +127,7 @@ class MINI_API GPTImpl : public torch::nn::Cloneable<GPTImpl> {
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(static_cast<std::vector<KvCache>*>(nullptr))})
 
  private:
+  void build(detail::Weights weights);
   void check_idx(const char* function, const at::Tensor& idx,
                  const std::vector<KvCache>* caches) const;
   at::Tensor embed(const at::Tensor& idx, int64_t position);
@@ -130,7 +139,7 @@ class MINI_API GPTImpl : public torch::nn::Cloneable<GPTImpl> {
 };
 TORCH_MODULE(GPT);
 
-/// Further names of a GPT's tensors, for `state_dict` and `load_state_dict`: the head's of nanoGPT.
+/// Aliases for `state_dict` and `load_state_dict`: nanoGPT's name of the tied head.
 MINI_API extern const std::map<std::string, std::string> kGPTAliases;
 
 }  // namespace mini

@@ -33,27 +33,28 @@ struct MINI_API HeadOptions {
   TORCH_ARG(double, dropout) = 0.0;
   /// Factor on the scores; unset is 1 / sqrt(hs), 1 removes the division.
   TORCH_ARG(std::optional<double>, scale) = std::nullopt;
-  /// Seed of the initial weights, drawn by a generator of the module's own: the same weights
-  /// whenever and on whatever thread it is built, and LibTorch's global generator is left alone.
-  /// Unset draws from the global generator, as `Linear` does.
+  /// Seed of the initial weights. If set, the module draws them from its own generator: equal seeds
+  /// give equal weights on any thread, and LibTorch's global generator is not used. If unset, they
+  /// are drawn from the global generator, as `Linear` draws its weights.
   TORCH_ARG(std::optional<uint64_t>, seed) = std::nullopt;
 };
 
 /// One head of self-attention.  (B, T, C) -> (B, T, hs)
 ///
-/// query, key and value are `Linear` without bias, drawn in that order, uniform in +-1 / sqrt(C).
-/// Gradients flow to x, the projections and a floating mask. Half types are computed as
-/// `scaled_dot_product_attention` does. Dropout acts while the module is training.
-/// Throws c10::Error for options out of range, and for an x that is not (..., T, C).
+/// query, key and value are `Linear` without bias. Their weights are drawn in that order, uniform
+/// in [-1 / sqrt(C), 1 / sqrt(C)]. Dropout is active while the module is training.
+/// Gradients flow to x, the projections and a floating-point mask. Half types are computed as in
+/// `scaled_dot_product_attention`.
+/// Throws c10::Error if an option is out of range or x is not (..., T, C).
 class MINI_API HeadImpl : public torch::nn::Cloneable<HeadImpl> {
  public:
   explicit HeadImpl(HeadOptions options_);
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
 
-  /// x (..., T, C) -> (..., T, hs). The mask is that of `AttentionOptions`, over (..., T, T).
+  /// x (..., T, C) -> (..., T, hs). `mask` is as in `AttentionOptions`, for scores (..., T, T).
   at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& mask = {});
-  /// What `forward` computes, with scores, scaled scores and weights (..., T, T) kept.
+  /// The steps of `forward`: scores, scaled scores and weights (..., T, T), output (..., T, hs).
   AttentionSteps attention_steps(const at::Tensor& x, const std::optional<at::Tensor>& mask = {});
 
   HeadOptions options;
@@ -61,9 +62,6 @@ class MINI_API HeadImpl : public torch::nn::Cloneable<HeadImpl> {
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(std::optional<at::Tensor>())})
-
- private:
-  AttentionOptions attention_options(const std::optional<at::Tensor>& mask) const;
 };
 TORCH_MODULE(Head);
 

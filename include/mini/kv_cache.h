@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Keys and values of one attention layer, kept from one call to the next.
+// The keys and values of one attention layer, cached between calls.
 //
 // Shapes  B batch, nh = n_head, T positions, hs = head_size.
 #pragma once
@@ -12,35 +12,38 @@
 
 namespace mini {
 
-/// Keys and values of one attention layer, in memory that is taken once.
+/// The keys and values of one attention layer, for up to `capacity` positions.
 ///
-/// Generation adds one token at a time; what the earlier ones gave as keys and values stays the
-/// same, so that only the new one has to be computed. No gradients flow to what is kept.
+/// Generation adds one token at a time, and the keys and values of earlier tokens do not change.
+/// With a cache, attention computes only those of the new token. The cache allocates its memory
+/// once and stores no gradients.
 class MINI_API KvCache {
  public:
-  /// Room for `capacity` positions. The first `append` takes the memory, in its sizes and dtype.
+  /// An empty cache. The first `append` allocates the memory and sets B, nh, hs, dtype and device.
+  /// Throws c10::Error if capacity is not above 0.
   explicit KvCache(int64_t capacity);
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
   KvCache(KvCache&&) = default;
   KvCache& operator=(KvCache&&) = default;
 
-  /// Adds k and v, both (B, nh, T, hs), behind the positions that are there.
+  /// Copies k and v, both (B, nh, T, hs), to the positions after the cached ones.
   ///
-  /// Throws c10::Error if they differ in shape, dtype or device from each other or, apart from T,
-  /// from those before; if they do not fit in; and if one of them would need a gradient. The cache
-  /// is unchanged then.
+  /// Throws c10::Error if k and v differ in shape, dtype or device; if they differ from the cached
+  /// tensors in more than T; if there is no room for T more positions; or if grad mode is enabled
+  /// and k or v requires gradients. The cache is then unchanged.
   void append(const at::Tensor& k, const at::Tensor& v);
 
-  /// All keys, or values, so far: views (B, nh, length(), hs) of the cache, undefined before the
-  /// first `append`.
+  /// The cached keys: a view (B, nh, length(), hs). Undefined before the first `append`.
   at::Tensor keys() const;
+  /// The cached values: a view (B, nh, length(), hs). Undefined before the first `append`.
   at::Tensor values() const;
 
   int64_t length() const { return length_; }
   int64_t capacity() const { return capacity_; }
 
-  /// Forgets all positions. The memory stays, for the same sizes; other sizes take new memory.
+  /// Removes all positions. The next `append` reuses the memory if B, nh, hs, dtype and device are
+  /// the same, and allocates new memory otherwise.
   void clear() { length_ = 0; }
 
  private:

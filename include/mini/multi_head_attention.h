@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Several heads of self-attention at once, between one projection in and one out.
+// Multi-head self-attention: n_head heads between a fused input and an output projection.
 //
 // Paper   Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2.
 // Shapes  B batch, T sequence, C = n_embd, nh = n_head, hs = head_size = C / nh.
@@ -21,6 +21,10 @@
 
 namespace mini {
 
+namespace detail {
+enum class Weights : bool;  // internal: whether a constructor draws the weights; {} draws them
+}
+
 /// Options for `MultiHeadAttention`.
 /// Example: `MultiHeadAttention attention(MultiHeadAttentionOptions(128, 4).causal(true));`
 struct MINI_API MultiHeadAttentionOptions {
@@ -33,8 +37,8 @@ struct MINI_API MultiHeadAttentionOptions {
   TORCH_ARG(bool, bias) = false;
   /// Hide every key to the right of its query (`Causal::kLowerRight`).
   TORCH_ARG(bool, causal) = false;
-  /// Probability of zeroing an attention weight, and of zeroing a number of the output, while
-  /// training, in [0, 1].
+  /// Probability of zeroing, while training, an attention weight and an element of the output, in
+  /// [0, 1].
   TORCH_ARG(double, dropout) = 0.0;
   /// Factor on the scores; unset is 1 / sqrt(hs), 1 removes the division.
   TORCH_ARG(std::optional<double>, scale) = std::nullopt;
@@ -42,38 +46,39 @@ struct MINI_API MultiHeadAttentionOptions {
   TORCH_ARG(std::optional<uint64_t>, seed) = std::nullopt;
 };
 
-/// Self-attention by n_head heads.  (B, T, C) -> (B, T, C)
+/// Multi-head self-attention.  (B, T, C) -> (B, T, C)
 ///
-/// c_attn (3 C, C) projects x to the queries of all heads, then their keys, then their values;
-/// c_proj (C, C) mixes what the heads give. It computes what n_head `Head`s of size hs would, side
-/// by side, with rows h * hs and on of each third of c_attn's weight for head h. Both are drawn as
-/// `Linear` draws its own, c_attn first.
+/// c_attn (3 C, C) projects x to the queries of all heads, then their keys, then their values.
+/// c_proj (C, C) projects the concatenated outputs of the heads. The result equals that of nh
+/// `Head`s of size hs: rows h * hs to (h + 1) * hs - 1 of each third of c_attn's weight are head h.
+/// Both projections are drawn as `Linear` draws its weights, c_attn first.
 ///
-/// Gradients flow to x, the projections and a floating mask. Half types are computed as
-/// `scaled_dot_product_attention` does. Dropout acts while the module is training.
-/// Throws c10::Error for options out of range, and for an x that is not (..., T, C).
+/// Dropout is active while the module is training. Gradients flow to x, the projections and a
+/// floating-point mask. Half types are computed as in `scaled_dot_product_attention`.
+/// Throws c10::Error if an option is out of range or x is not (..., T, C).
 class MINI_API MultiHeadAttentionImpl : public torch::nn::Cloneable<MultiHeadAttentionImpl> {
  public:
-  explicit MultiHeadAttentionImpl(MultiHeadAttentionOptions options_);
-  void reset() override;
+  explicit MultiHeadAttentionImpl(MultiHeadAttentionOptions options_, detail::Weights weights = {});
+  void reset() override { build({}); }
   void pretty_print(std::ostream& stream) const override;
 
-  /// x (..., T, C) -> (..., T, C). The mask is that of `AttentionOptions`, over (..., nh, T, Tk).
+  /// x (..., T, C) -> (..., T, C). `mask` is as in `AttentionOptions`, for scores (..., nh, T, Tk).
   ///
-  /// With a cache x is (B, T, C) and continues what the cache holds: its keys and values are
-  /// appended, and its queries attend to all Tk = length() of them; otherwise Tk = T. Where
-  /// `causal`, calls with one cache give what one call with all of x would.
+  /// Without a cache, Tk = T. With a cache, x is (B, T, C) and continues the cached sequence: the
+  /// keys and values of x are appended to the cache, and the queries of x attend to all
+  /// Tk = length() keys. With `causal`, several calls with one cache compute what a single call
+  /// with the concatenated inputs computes.
   at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& mask = {},
                      KvCache* cache = nullptr);
-  /// What the heads compute on the way: scores, scaled scores and weights (..., nh, T, T), output
-  /// (..., nh, T, hs), before c_proj.
+  /// The steps of the heads, before c_proj: scores, scaled scores and weights (..., nh, T, T),
+  /// output (..., nh, T, hs).
   AttentionSteps attention_steps(const at::Tensor& x, const std::optional<at::Tensor>& mask = {});
 
-  /// What the heads attend with.
+  /// The queries, keys and values of all heads.
   struct Projections {
     at::Tensor q, k, v;  ///< (..., nh, T, hs)
   };
-  /// Queries, keys and values of x (..., T, C), as views of one packed product.
+  /// Queries, keys and values of x (..., T, C): three views of c_attn's output (..., T, 3 C).
   Projections project(const at::Tensor& x);
 
   MultiHeadAttentionOptions options;
@@ -84,7 +89,7 @@ class MINI_API MultiHeadAttentionImpl : public torch::nn::Cloneable<MultiHeadAtt
                            {2, torch::nn::AnyValue(static_cast<KvCache*>(nullptr))})
 
  private:
-  AttentionOptions attention_options(const std::optional<at::Tensor>& mask) const;
+  void build(detail::Weights weights);
 };
 TORCH_MODULE(MultiHeadAttention);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// GPTs from outside, and back: nanoGPT's state_dict, and Hugging Face's GPT-2 directories.
+// Loads and saves pretrained GPTs: nanoGPT's state_dict and Hugging Face's GPT-2 directories.
 //
-// Both hold this library's weights. nanoGPT's names are the same; GPT-2's matrices of the blocks
-// stand transposed, (in, out), and its sizes are written down beside, in config.json.
+// nanoGPT's tensors have the same names and shapes as this library's. GPT-2 stores the weight
+// matrices of its blocks transposed, as (in, out), and its sizes in config.json.
 //
 // Shapes  C = n_embd, V = vocab_size.
 #pragma once
@@ -19,71 +19,78 @@
 
 namespace mini {
 
-/// How `load_nanogpt` makes a model of tensors; the rest is in their shapes.
+/// What `load_nanogpt` cannot read from the tensors, and how it converts them.
 struct NanoGPTOptions {
-  /// The activation, which no tensor tells: nanoGPT's, or "tanh" for a nanoGPT that goes on from
-  /// GPT-2 with the latter's own.
+  /// "none" or "tanh", as in `MlpOptions`; the tensors do not record it. nanoGPT uses "none". Pass
+  /// "tanh" for a model that was fine-tuned from GPT-2 with GPT-2's activation.
   std::string gelu_approximate = "none";
   /// Dropout while training, as in `GPTOptions`.
   double dropout = 0.0;
-  /// Takes weights of other dtypes, converted to float32; otherwise another dtype is an error.
+  /// Convert weights of another dtype to float32. If false, another dtype is an error.
   bool convert_dtype = false;
 };
 
-/// The GPT that has these tensors, a nanoGPT's `state_dict()`, with n_head heads in each block.
+/// Makes a GPT from a nanoGPT's `state_dict()`, with n_head heads in each block.
 ///
-/// V, block_size, n_layer, C and bias are read from names and shapes, n_head stands in none. The
-/// names may begin with `module.` and `_orig_mod.`; the head may be there as `lm_head.weight`, the
-/// token embedding under its own name, `transformer.wte.weight`, or under both with one value. The
-/// mask buffers of older versions (`.attn.bias`, `.attn.masked_bias`) are passed over.
+/// V, block_size, n_layer, C and bias are read from names and shapes; n_head is not recorded there.
+/// Names may begin with `module.` and `_orig_mod.`. The token embedding may be named
+/// `transformer.wte.weight`, `lm_head.weight`, or both with equal values. The mask buffers of older
+/// versions (`.attn.bias`, `.attn.masked_bias`) are ignored.
 ///
-/// The model is a new one on the CPU, in training mode, its weights copies in float32. LibTorch's
-/// generator is left alone.
-/// Throws c10::Error that names every tensor that is missing, unexpected, of a wrong shape or of
-/// another dtype; and if n_head does not divide C.
+/// The model is on the CPU and in training mode. Its weights are float32 copies of the tensors.
+/// LibTorch's global generator is not used.
+/// Throws c10::Error if n_head does not divide C or an option is out of range, and if a tensor is
+/// missing, unexpected, or has a wrong shape or dtype. One error lists every such tensor, unless an
+/// embedding is missing: that is reported first, alone.
 MINI_API GPT load_nanogpt(const torch::OrderedDict<std::string, at::Tensor>& tensors,
                           int64_t n_head, const NanoGPTOptions& options = {});
-/// The same from a safetensors file, which all errors name.
+/// Makes a GPT from a nanoGPT's safetensors file, as above. Every error names the file.
 MINI_API GPT load_nanogpt(const std::filesystem::path& file, int64_t n_head,
                           const NanoGPTOptions& options = {});
 
-/// Writes the safetensors file whose tensors nanoGPT's `load_state_dict` takes as they are, the
-/// head's `lm_head.weight` among them. The file comes whole or not at all.
-/// Throws c10::Error if it cannot be written.
+/// Writes a safetensors file that nanoGPT's `load_state_dict` accepts unchanged. The file contains
+/// the tied weight under both names, `transformer.wte.weight` and `lm_head.weight`.
+///
+/// If writing fails, c10::Error is thrown and an existing file is unchanged.
 MINI_API void save_nanogpt(const std::filesystem::path& file, const GPT& model);
 
-/// How `load_gpt2` makes a model; the rest is in its config.json.
+/// What `load_gpt2` does not read from config.json, and how it converts the tensors.
 struct GPT2Options {
-  /// Dropout while training, as in `GPTOptions`. The configuration's three dropouts belong to its
-  /// own training, and are passed over.
+  /// Dropout while training, as in `GPTOptions`. The three dropouts in config.json are ignored:
+  /// they describe how the model was trained.
   double dropout = 0.0;
-  /// Takes weights of other dtypes, converted to float32; otherwise another dtype is an error.
+  /// Convert weights of another dtype to float32. If false, another dtype is an error.
   bool convert_dtype = false;
 };
 
-/// The GPT in a directory that `save_pretrained` of the Python package `transformers` has written
-/// for a GPT-2: config.json and model.safetensors.
+/// Makes a GPT from a directory that `save_pretrained` of the Python package `transformers` wrote
+/// for a GPT-2. The directory must contain config.json and model.safetensors.
 ///
-/// Names may begin with `transformer.` or not; names, head and mask buffers otherwise as in
-/// `load_nanogpt`, and so is the model. activation_function may be gelu_new or gelu_pytorch_tanh
-/// ("tanh" here), or gelu ("none"). config.json has to say model_type and the sizes; what else it
-/// leaves out is as in the package.
+/// Names may begin with `transformer.` or not. Other prefixes, the name of the head, mask buffers
+/// and the state of the new model are as in `load_nanogpt`.
 ///
-/// Throws c10::Error, with the file, the field and both values, if a file is missing, if the
-/// weights are in shards, if config.json describes something that this GPT cannot do (another
-/// model_type or activation_function; n_inner that is not 4 C; layer_norm_epsilon that is not 1e-5;
-/// attention scaled otherwise; a head that is not tied; cross attention) or sizes that the weights
-/// do not have, and for the weights as `load_nanogpt` does, in its names and shapes.
+/// config.json must contain model_type, vocab_size, n_positions, n_embd, n_layer and n_head. Other
+/// missing fields take the defaults of `transformers`. activation_function may be gelu_new or
+/// gelu_pytorch_tanh, which are "tanh" here, or gelu, which is "none".
+///
+/// Throws c10::Error, with the file, the field and both values, if
+/// - a file is missing, or the weights are in shards;
+/// - config.json describes a model that `GPT` cannot compute: another model_type or
+///   activation_function, n_inner other than 4 C, layer_norm_epsilon other than 1e-5, another
+///   scaling of the scores, an untied head, or cross-attention;
+/// - sizes in config.json and in the weights differ;
+/// - the tensors are wrong as in `load_nanogpt`. The error shows this library's names and shapes.
 MINI_API GPT load_gpt2(const std::filesystem::path& directory, const GPT2Options& options = {});
 
-/// Writes config.json and model.safetensors to `directory`, which is made if it is missing. Each
-/// file comes whole or not at all, and other files stay.
+/// Writes config.json and model.safetensors to `directory`, and creates the directory if it is
+/// missing. Other files in the directory are unchanged.
 ///
-/// `transformers` loads them as a GPT2LMHeadModel that computes the same. Its GPT-2 always has
-/// biases: for a model without, they are written as zeros, and loading gives a model with them. Its
-/// three dropouts are the model's one. The model has no first and last token (bos_token_id,
-/// eos_token_id).
-/// Throws c10::Error if a file cannot be written.
+/// `transformers` loads the directory as a GPT2LMHeadModel that computes the same logits. Its GPT-2
+/// always has biases: those of a model without biases are written as zeros, and loading the
+/// directory gives a model with biases. The three dropouts of GPT-2 are the dropout of the model.
+/// The configuration names no first and last token (bos_token_id and eos_token_id are null).
+///
+/// If writing a file fails, c10::Error is thrown and the existing file of that name is unchanged.
 MINI_API void save_gpt2(const std::filesystem::path& directory, const GPT& model);
 
 }  // namespace mini

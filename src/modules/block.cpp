@@ -9,7 +9,7 @@
 #include <ostream>
 #include <utility>
 
-#include "modules/block_functions.h"
+#include "modules/functional.h"
 #include "modules/linear.h"
 #include "modules/module_checks.h"
 #include "modules/print_option.h"
@@ -50,19 +50,22 @@ at::Tensor LayerNormImpl::forward(const at::Tensor& x) {
 
 MlpOptions::MlpOptions(int64_t n_embd) : n_embd_(n_embd) {}
 
-MlpImpl::MlpImpl(MlpOptions options_) : options(std::move(options_)) { MlpImpl::reset(); }
+MlpImpl::MlpImpl(MlpOptions options_, detail::Weights weights) : options(std::move(options_)) {
+  build(weights);
+}
 
-void MlpImpl::reset() {
+void MlpImpl::build(detail::Weights weights) {
   TORCH_CHECK(options.n_embd() > 0, "Mlp: expected n_embd above 0, got ", options.n_embd());
   detail::check_dropout("Mlp", options.dropout());
   detail::check_gelu("Mlp", options.gelu_approximate());
 
   const int64_t C = options.n_embd();
   const auto generator = detail::seeded_generator(options.seed());
-  c_fc = register_module(
-      "c_fc", detail::make_linear(LinearOptions(C, 4 * C).bias(options.bias()), generator));
+  c_fc = register_module("c_fc", detail::make_linear(LinearOptions(C, 4 * C).bias(options.bias()),
+                                                     generator, weights));
   c_proj = register_module(
-      "c_proj", detail::make_linear(LinearOptions(4 * C, C).bias(options.bias()), generator));
+      "c_proj",
+      detail::make_linear(LinearOptions(4 * C, C).bias(options.bias()), generator, weights));
 }
 
 void MlpImpl::pretty_print(std::ostream& stream) const {
@@ -85,9 +88,12 @@ at::Tensor MlpImpl::forward(const at::Tensor& x) {
 
 BlockOptions::BlockOptions(int64_t n_embd, int64_t n_head) : n_embd_(n_embd), n_head_(n_head) {}
 
-BlockImpl::BlockImpl(BlockOptions options_) : options(std::move(options_)) { BlockImpl::reset(); }
+BlockImpl::BlockImpl(BlockOptions options_, detail::Weights weights)
+    : options(std::move(options_)) {
+  build(weights);
+}
 
-void BlockImpl::reset() {
+void BlockImpl::build(detail::Weights weights) {
   detail::check_heads("Block", options.n_embd(), options.n_head());
   detail::check_dropout("Block", options.dropout());
   detail::check_gelu("Block", options.gelu_approximate());
@@ -100,13 +106,15 @@ void BlockImpl::reset() {
                                                         .bias(options.bias())
                                                         .causal(options.causal())
                                                         .dropout(options.dropout())
-                                                        .seed(detail::next_seed(generator))));
+                                                        .seed(detail::next_seed(generator)),
+                                                    weights));
   ln_2 = register_module("ln_2", LayerNorm(norm));
   mlp = register_module("mlp", Mlp(MlpOptions(C)
                                        .bias(options.bias())
                                        .dropout(options.dropout())
                                        .gelu_approximate(options.gelu_approximate())
-                                       .seed(detail::next_seed(generator))));
+                                       .seed(detail::next_seed(generator)),
+                                   weights));
 }
 
 void BlockImpl::pretty_print(std::ostream& stream) const {

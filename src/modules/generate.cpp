@@ -34,29 +34,28 @@ void check_arguments(const GPT& model, const at::Tensor& tokens, const GenerateO
               "generate: expected top_p in (0, 1], got ", options.top_p.value_or(0.0));
   detail::check_token_ids("generate", tokens, model->options.vocab_size(),
                           model->transformer->wte->weight);
-  TORCH_CHECK(tokens.size(1) > 0,
-              "generate: expected a prompt of at least one token, (B, T) with T above 0, got ",
-              tokens.sizes());
+  TORCH_CHECK(
+      tokens.size(1) > 0,
+      "generate: expected a prompt of at least one token, tokens (B, T) with T above 0, got ",
+      tokens.sizes());
 }
 
-// The model in evaluation mode while this lives; afterwards each of its modules as it was.
+// Sets evaluation mode. The destructor restores the mode of each module.
 class EvaluationMode {
  public:
   explicit EvaluationMode(GPT& model) {
-    for (std::shared_ptr<torch::nn::Module>& module : model->modules()) {
-      const bool was_training = module->is_training();
-      any_training_ = any_training_ || was_training;
-      modes_.emplace_back(std::move(module), was_training);
+    for (const auto& module : model->modules()) {
+      modes_.emplace_back(module, module->is_training());
     }
-    if (any_training_) {  // otherwise the model is only read
+    if (std::ranges::any_of(modes_, [](const auto& mode) { return mode.second; })) {
       model->eval();
+    } else {
+      modes_.clear();  // the model is only read, so that threads can share it
     }
   }
   ~EvaluationMode() {
-    if (any_training_) {
-      for (auto& [module, was_training] : modes_) {  // a module comes before those in it
-        module->train(was_training);
-      }
+    for (auto& [module, was_training] : modes_) {  // parents first: train() sets children too
+      module->train(was_training);
     }
   }
   EvaluationMode(const EvaluationMode&) = delete;
@@ -64,10 +63,9 @@ class EvaluationMode {
 
  private:
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes_;
-  bool any_training_ = false;
 };
 
-// The tokens before the next one that the model sees, of sequences that grow.
+// The part of the sequences that the model sees, and its cached keys and values.
 class Context {
  public:
   Context(GPT& model, const GenerateOptions& options, int64_t prompt)
@@ -81,7 +79,7 @@ class Context {
     }
   }
 
-  /// Logits of the token that follows the first `end` of each sequence.  (B, V)
+  /// Logits (B, V) of the token after the first `end` tokens of each sequence.
   at::Tensor next_logits(const at::Tensor& sequences, int64_t end) {
     if (end - begin_ > block_size_) {
       begin_ = end - kept_;
@@ -97,8 +95,8 @@ class Context {
  private:
   GPT& model_;
   int64_t block_size_;
-  int64_t kept_;   // of a full context, when it overflows
-  int64_t begin_;  // the first token that is seen
+  int64_t kept_;   // number of tokens that are kept when the context overflows
+  int64_t begin_;  // the first token that the model sees
   std::vector<KvCache> caches_;
 };
 
@@ -108,7 +106,7 @@ double uniform(at::Generator& generator) {
   return distribution(at::check_generator<at::CPUGeneratorImpl>(generator));
 }
 
-// (B, V) -> (B)
+// One new token for each sequence.  (B, V) -> (B)
 at::Tensor choose(const at::Tensor& logits, const GenerateOptions& options,
                   at::Generator& generator) {
   const at::Tensor rows = logits.to(at::kCPU, at::kDouble).contiguous();
@@ -138,7 +136,7 @@ at::Tensor generate(GPT& model, const at::Tensor& tokens, const GenerateOptions&
   const EvaluationMode evaluation(model);
 
   const int64_t prompt = tokens.size(1);
-  // An ordinary tensor, so that what comes out of inference mode may be trained on.
+  // Allocated outside inference mode, so that the result can be used in training.
   at::Tensor sequences = at::empty({tokens.size(0), prompt + options.new_tokens}, tokens.options());
   sequences.narrow(1, 0, prompt).copy_(tokens);
   Context context(model, options, prompt);

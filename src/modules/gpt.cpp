@@ -28,7 +28,8 @@ void check_options(const GPTOptions& options) {
   detail::check_gelu("GPT", options.gelu_approximate());
 }
 
-// Radford et al. 2019, section 2.3: a residual stream of 2 n_layer additions does not grow.
+// Radford et al. 2019, section 2.3: the smaller residual_std keeps the variance of the residual
+// stream from growing with its 2 n_layer additions.
 void draw_weights(const torch::nn::Module& transformer, const GPTOptions& options) {
   constexpr double kStd = 0.02;
   const double residual_std = kStd / std::sqrt(2.0 * static_cast<double>(options.n_layer()));
@@ -41,7 +42,7 @@ void draw_weights(const torch::nn::Module& transformer, const GPTOptions& option
       values.normal_(0.0, name.ends_with("c_proj.weight") ? residual_std : kStd, generator);
     } else if (name.ends_with("bias")) {
       values.zero_();
-    }  // what remains are the weights of layer norms: 1, as they are made
+    }  // the constructor of LayerNorm has set its weight to 1
   }
 }
 
@@ -69,14 +70,13 @@ GPTOptions::GPTOptions(int64_t vocab_size) : vocab_size_(vocab_size) {}
 
 // ---- Transformer
 
-TransformerImpl::TransformerImpl(GPTOptions options_) : options(std::move(options_)) {
-  TransformerImpl::reset();
+TransformerImpl::TransformerImpl(GPTOptions options_, detail::Weights weights)
+    : options(std::move(options_)) {
+  build(weights);
 }
 
-void TransformerImpl::reset() {
+void TransformerImpl::build(detail::Weights weights) {
   check_options(options);
-  const bool draws = !detail::LeaveUndrawn::in_force();
-  const detail::LeaveUndrawn until_all_are_there;
   wte = register_module("wte", detail::undrawn_embedding(options.vocab_size(), options.n_embd()));
   wpe = register_module("wpe", detail::undrawn_embedding(options.block_size(), options.n_embd()));
   h = register_module("h", torch::nn::ModuleList());
@@ -85,11 +85,12 @@ void TransformerImpl::reset() {
                            .bias(options.bias())
                            .causal(true)
                            .dropout(options.dropout())
-                           .gelu_approximate(options.gelu_approximate())));
+                           .gelu_approximate(options.gelu_approximate()),
+                       detail::Weights::kUndrawn));
   }
   ln_f =
       register_module("ln_f", LayerNorm(LayerNormOptions(options.n_embd()).bias(options.bias())));
-  if (draws) {
+  if (weights == detail::Weights::kDrawn) {
     draw_weights(*this, options);
   }
 }
@@ -101,9 +102,13 @@ void TransformerImpl::pretty_print(std::ostream& stream) const {
 
 // ---- GPT
 
-GPTImpl::GPTImpl(GPTOptions options_) : options(std::move(options_)) { GPTImpl::reset(); }
+GPTImpl::GPTImpl(GPTOptions options_, detail::Weights weights) : options(std::move(options_)) {
+  build(weights);
+}
 
-void GPTImpl::reset() { transformer = register_module("transformer", Transformer(options)); }
+void GPTImpl::build(detail::Weights weights) {
+  transformer = register_module("transformer", Transformer(options, weights));
+}
 
 void GPTImpl::pretty_print(std::ostream& stream) const {
   stream << "mini::GPT";
@@ -125,9 +130,10 @@ at::Tensor GPTImpl::loss(const at::Tensor& idx, const at::Tensor& targets) {
   check_idx("GPT::loss", idx, nullptr);
   detail::check_token_ids("GPT::loss, targets", targets, options.vocab_size(),
                           transformer->wte->weight);
-  TORCH_CHECK(idx.numel() > 0 && idx.sizes() == targets.sizes(),
-              "GPT::loss: expected idx and targets of one shape (B, T), B and T above 0, got idx ",
-              idx.sizes(), " and targets ", targets.sizes());
+  TORCH_CHECK(
+      idx.numel() > 0 && idx.sizes() == targets.sizes(),
+      "GPT::loss: expected idx and targets of equal shape (B, T), B and T above 0, got idx ",
+      idx.sizes(), " and targets ", targets.sizes());
   at::Tensor logits = lm_head(final_states(idx, nullptr)).flatten(0, 1);  // (B T, V)
   if (logits.scalar_type() == at::kHalf || logits.scalar_type() == at::kBFloat16) {
     logits = logits.to(at::kFloat);
@@ -172,11 +178,11 @@ void GPTImpl::check_idx(const char* function, const at::Tensor& idx,
     return;
   }
   TORCH_CHECK(caches->size() == transformer->h->size(), function,
-              ": expected a cache for each of the ", transformer->h->size(), " blocks, got ",
+              ": expected one cache for each of the ", transformer->h->size(), " blocks, got ",
               caches->size());
   for (const KvCache& cache : *caches) {
     TORCH_CHECK(cache.length() == cached_length(caches), function,
-                ": expected caches of one length, got ", cached_length(caches), " and ",
+                ": expected caches of equal length, got ", cached_length(caches), " and ",
                 cache.length());
   }
   TORCH_CHECK(cached_length(caches) + idx.size(1) <= options.block_size(), function,
@@ -184,14 +190,15 @@ void GPTImpl::check_idx(const char* function, const at::Tensor& idx,
               idx.size(1), " after ", cached_length(caches), " in the caches");
 }
 
-// Tokens at `position` and the ones after it.  (B, T) -> (B, T, C)
+// Sum of the embeddings of the tokens and of their positions, the first of which is `position`.
+// (B, T) -> (B, T, C)
 at::Tensor GPTImpl::embed(const at::Tensor& idx, int64_t position) {
   const at::Tensor tokens = transformer->wte(idx);  // (B, T, C)
   const at::Tensor positions = transformer->wpe->weight.narrow(0, position, idx.size(1));  // (T, C)
   return at::dropout(tokens + positions, options.dropout(), is_training());
 }
 
-// What the head makes logits of.  (B, T) -> (B, T, C)
+// The input of the head.  (B, T) -> (B, T, C)
 at::Tensor GPTImpl::final_states(const at::Tensor& idx, std::vector<KvCache>* caches) {
   at::Tensor x = embed(idx, cached_length(caches));  // (B, T, C)
   for (int64_t layer = 0; layer < options.n_layer(); ++layer) {
@@ -201,12 +208,12 @@ at::Tensor GPTImpl::final_states(const at::Tensor& idx, std::vector<KvCache>* ca
   return transformer->ln_f(x);
 }
 
-// (..., C) -> (..., V)
+// The tied head: logits of the states.  (..., C) -> (..., V)
 at::Tensor GPTImpl::lm_head(const at::Tensor& states) {
   return detail::linear(states, transformer->wte->weight);
 }
 
-// Calls fn(layer, block, x) with what goes into each block.
+// Calls fn(layer, block, x) for each block in order, with the block's input x (B, T, C).
 void GPTImpl::for_each_block(
     const at::Tensor& idx, const std::function<void(int64_t, BlockImpl&, const at::Tensor&)>& fn) {
   at::Tensor x = embed(idx, 0);  // (B, T, C)

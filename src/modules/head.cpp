@@ -6,6 +6,7 @@
 #include <ostream>
 #include <utility>
 
+#include "modules/attention_options.h"
 #include "modules/module_checks.h"
 #include "modules/print_option.h"
 #include "modules/seeded_init.h"
@@ -42,21 +43,15 @@ void HeadImpl::pretty_print(std::ostream& stream) const {
 
 at::Tensor HeadImpl::forward(const at::Tensor& x, const std::optional<at::Tensor>& mask) {
   detail::check_input("Head::forward", x, options.n_embd(), query->weight);
-  return mini::scaled_dot_product_attention(query(x), key(x), value(x), attention_options(mask));
+  return mini::scaled_dot_product_attention(
+      query(x), key(x), value(x), detail::attention_options(options, mask, is_training()));
 }
 
 AttentionSteps HeadImpl::attention_steps(const at::Tensor& x,
                                          const std::optional<at::Tensor>& mask) {
   detail::check_input("Head::attention_steps", x, options.n_embd(), query->weight);
-  return mini::attention_steps(query(x), key(x), value(x), attention_options(mask));
-}
-
-AttentionOptions HeadImpl::attention_options(const std::optional<at::Tensor>& mask) const {
-  return {.mask = mask,
-          .scale = options.scale(),
-          .causal = options.causal() ? Causal::kLowerRight : Causal::kNone,
-          .dropout = options.dropout(),
-          .training = is_training()};
+  return mini::attention_steps(query(x), key(x), value(x),
+                               detail::attention_options(options, mask, is_training()));
 }
 
 }  // namespace mini

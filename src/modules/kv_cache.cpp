@@ -5,6 +5,9 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
+#include <string>
 
 namespace mini {
 namespace {
@@ -13,8 +16,12 @@ bool same_kind(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.device() == b.device();
 }
 
-// The same but for the number of positions.
-bool fits_beside(const at::Tensor& k, const at::Tensor& keys) {
+std::string described(const at::Tensor& tensor) {
+  return c10::str(tensor.scalar_type(), " ", tensor.sizes(), " on ", tensor.device());
+}
+
+// Whether k could be appended to keys: only T may differ.
+bool fits_after(const at::Tensor& k, const at::Tensor& keys) {
   return same_kind(k, keys) && k.size(0) == keys.size(0) && k.size(1) == keys.size(1) &&
          k.size(3) == keys.size(3);
 }
@@ -28,24 +35,21 @@ KvCache::KvCache(int64_t capacity) : capacity_(capacity) {
 void KvCache::append(const at::Tensor& k, const at::Tensor& v) {
   TORCH_CHECK(k.defined() && v.defined(), "KvCache::append: expected k and v, got an undefined ",
               !k.defined() ? "k" : "v");
-  TORCH_CHECK(
-      k.dim() == 4 && k.sizes() == v.sizes() && same_kind(k, v),
-      "KvCache::append: expected k and v (B, nh, T, hs) of one shape, dtype and device, got "
-      "k ",
-      k.scalar_type(), " ", k.sizes(), " on ", k.device(), " and v ", v.scalar_type(), " ",
-      v.sizes(), " on ", v.device());
-  TORCH_CHECK(
-      !c10::GradMode::is_enabled() || !(k.requires_grad() || v.requires_grad()),
-      "KvCache::append: expected keys and values that need no gradient, which a cache would "
-      "lose; use it under a NoGradGuard");
+  TORCH_CHECK(k.dim() == 4 && k.sizes() == v.sizes() && same_kind(k, v),
+              "KvCache::append: expected k and v (B, nh, T, hs) of equal shape, dtype and device, "
+              "got k ",
+              described(k), " and v ", described(v));
+  TORCH_CHECK(!c10::GradMode::is_enabled() || !(k.requires_grad() || v.requires_grad()),
+              "KvCache::append: expected k and v that require no gradients, since a cache stores "
+              "none; use a NoGradGuard");
   const int64_t added = k.size(2);
   TORCH_CHECK(added <= capacity_ - length_, "KvCache::append: expected at most ",
               capacity_ - length_, " more positions (capacity ", capacity_, ", length ", length_,
               "), got ", added);
-  const bool fits = keys_.defined() && fits_beside(k, keys_);
-  TORCH_CHECK(length_ == 0 || fits, "KvCache::append: expected k and v like those before, ",
-              keys().scalar_type(), " ", keys().sizes(), " on ", keys().device(), ", got ",
-              k.scalar_type(), " ", k.sizes(), " on ", k.device());
+  const bool fits = keys_.defined() && fits_after(k, keys_);
+  TORCH_CHECK(length_ == 0 || fits,
+              "KvCache::append: expected k and v to match the cached keys in all but T, ",
+              described(keys()), ", got ", described(k));
   if (!fits) {
     keys_ = at::empty({k.size(0), k.size(1), capacity_, k.size(3)}, k.options());
     values_ = at::empty_like(keys_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The one way in which the modules around attention multiply by a weight.
+// The linear map that MultiHeadAttention, Mlp and GPT share.
 #pragma once
 
 #include <ATen/ops/linear.h>

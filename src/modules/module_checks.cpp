@@ -26,7 +26,7 @@ void check_scale(const char* module, const std::optional<double>& scale) {
 
 void check_gelu(const char* module, const std::string& approximate) {
   TORCH_CHECK(approximate == "none" || approximate == "tanh", module,
-              ": expected gelu_approximate to be none or tanh, got ", approximate);
+              ": expected gelu_approximate \"none\" or \"tanh\", got \"", approximate, "\"");
 }
 
 void check_input(const char* function, const at::Tensor& x, int64_t n_embd,

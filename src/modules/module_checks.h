@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The modules' rules on options and inputs, checked once at the public border.
+// Checks of the modules' options and inputs, made once where a public call enters.
 //
-// Each throws c10::Error, its message beginning with the module or function it is given.
+// Each throws c10::Error. The message begins with the given module or function.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,12 +17,13 @@ void check_dropout(const char* module, double dropout);
 void check_scale(const char* module, const std::optional<double>& scale);
 void check_gelu(const char* module, const std::string& approximate);
 
-/// x is (..., T, C) with C = n_embd, of the dtype and on the device of the weights.
+/// x must be (..., T, C) with C = n_embd, and have the dtype and device of `weight`.
 void check_input(const char* function, const at::Tensor& x, int64_t n_embd,
                  const at::Tensor& weight);
 
-/// ids is (B, T) int64, on the device of the weights, each in [0, vocab_size). Their values are
-/// read on the CPU only: elsewhere this would wait for the device, and LibTorch checks them there.
+/// ids must be (B, T) int64 on the device of `weight`, with values in [0, vocab_size). Values are
+/// checked on the CPU only: elsewhere, reading them would wait for the device, and LibTorch's
+/// embedding checks them there.
 void check_token_ids(const char* function, const at::Tensor& ids, int64_t vocab_size,
                      const at::Tensor& weight);
 

@@ -7,7 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "modules/block_functions.h"
+#include "modules/attention_options.h"
+#include "modules/functional.h"
 #include "modules/linear.h"
 #include "modules/module_checks.h"
 #include "modules/print_option.h"
@@ -20,12 +21,13 @@ using torch::nn::LinearOptions;
 MultiHeadAttentionOptions::MultiHeadAttentionOptions(int64_t n_embd, int64_t n_head)
     : n_embd_(n_embd), n_head_(n_head) {}
 
-MultiHeadAttentionImpl::MultiHeadAttentionImpl(MultiHeadAttentionOptions options_)
+MultiHeadAttentionImpl::MultiHeadAttentionImpl(MultiHeadAttentionOptions options_,
+                                               detail::Weights weights)
     : options(std::move(options_)) {
-  MultiHeadAttentionImpl::reset();
+  build(weights);
 }
 
-void MultiHeadAttentionImpl::reset() {
+void MultiHeadAttentionImpl::build(detail::Weights weights) {
   detail::check_heads("MultiHeadAttention", options.n_embd(), options.n_head());
   detail::check_dropout("MultiHeadAttention", options.dropout());
   detail::check_scale("MultiHeadAttention", options.scale());
@@ -33,9 +35,10 @@ void MultiHeadAttentionImpl::reset() {
   const int64_t C = options.n_embd();
   const auto generator = detail::seeded_generator(options.seed());
   c_attn = register_module(
-      "c_attn", detail::make_linear(LinearOptions(C, 3 * C).bias(options.bias()), generator));
+      "c_attn",
+      detail::make_linear(LinearOptions(C, 3 * C).bias(options.bias()), generator, weights));
   c_proj = register_module(
-      "c_proj", detail::make_linear(LinearOptions(C, C).bias(options.bias()), generator));
+      "c_proj", detail::make_linear(LinearOptions(C, C).bias(options.bias()), generator, weights));
 }
 
 void MultiHeadAttentionImpl::pretty_print(std::ostream& stream) const {
@@ -58,7 +61,8 @@ at::Tensor MultiHeadAttentionImpl::forward(const at::Tensor& x,
     k = cache->keys();    // (B, nh, Tk, hs)
     v = cache->values();  // (B, nh, Tk, hs)
   }
-  const at::Tensor heads = mini::scaled_dot_product_attention(q, k, v, attention_options(mask));
+  const at::Tensor heads = mini::scaled_dot_product_attention(
+      q, k, v, detail::attention_options(options, mask, is_training()));
   const at::Tensor side_by_side = heads.transpose(-3, -2).flatten(-2);  // (..., T, C)
   return at::dropout(detail::linear(side_by_side, c_proj), options.dropout(), is_training());
 }
@@ -67,7 +71,7 @@ AttentionSteps MultiHeadAttentionImpl::attention_steps(const at::Tensor& x,
                                                        const std::optional<at::Tensor>& mask) {
   detail::check_input("MultiHeadAttention::attention_steps", x, options.n_embd(), c_attn->weight);
   const auto [q, k, v] = project(x);  // (..., nh, T, hs)
-  return mini::attention_steps(q, k, v, attention_options(mask));
+  return mini::attention_steps(q, k, v, detail::attention_options(options, mask, is_training()));
 }
 
 MultiHeadAttentionImpl::Projections MultiHeadAttentionImpl::project(const at::Tensor& x) {
@@ -75,15 +79,6 @@ MultiHeadAttentionImpl::Projections MultiHeadAttentionImpl::project(const at::Te
   const std::vector<at::Tensor> qkv =
       detail::split_heads(detail::linear(x, c_attn), options.n_head());  // 3 times (..., nh, T, hs)
   return {qkv[0], qkv[1], qkv[2]};
-}
-
-AttentionOptions MultiHeadAttentionImpl::attention_options(
-    const std::optional<at::Tensor>& mask) const {
-  return {.mask = mask,
-          .scale = options.scale(),
-          .causal = options.causal() ? Causal::kLowerRight : Causal::kNone,
-          .dropout = options.dropout(),
-          .training = is_training()};
 }
 
 }  // namespace mini

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <initializer_list>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <string_view>
@@ -28,63 +30,75 @@ constexpr const char* kConfigFile = "config.json";
 constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kTokens = "transformer.wte.weight";
 constexpr const char* kPositions = "transformer.wpe.weight";
+constexpr const char* kHead = "lm_head.weight";
+// The metadata of the files that `transformers` writes.
+const std::map<std::string, std::string> kMetadata = {{"format", "pt"}};
 
 using Words = std::initializer_list<std::string_view>;
 
-bool starts_with_one_of(std::string_view name, Words beginnings) {
-  return std::any_of(beginnings.begin(), beginnings.end(),
-                     [&](std::string_view beginning) { return name.starts_with(beginning); });
+std::string quoted(const fs::path& path) { return "'" + path.string() + "'"; }
+
+// Returns body(). If it throws, throws a c10::Error whose message is `where` and the error's.
+template <class Body>
+auto with_errors_at(const std::string& where, const Body& body) {
+  try {
+    return body();
+  } catch (const c10::Error& error) {
+    TORCH_CHECK(false, where, ": ", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    TORCH_CHECK(false, where, ": ", error.what());
+  }
 }
 
-bool ends_with_one_of(std::string_view name, Words endings) {
-  return std::any_of(endings.begin(), endings.end(),
-                     [&](std::string_view ending) { return name.ends_with(ending); });
+bool starts_with_any(std::string_view name, Words prefixes) {
+  return std::ranges::any_of(prefixes, [&](auto prefix) { return name.starts_with(prefix); });
+}
+
+bool ends_with_any(std::string_view name, Words suffixes) {
+  return std::ranges::any_of(suffixes, [&](auto suffix) { return name.ends_with(suffix); });
 }
 
 // ---- Names
 
-// Without what wrappers put in front, and with the root that GPT-2 alone may leave out.
+// Removes the prefixes of wrappers, and adds the root `transformer.` that GPT-2 may leave out.
 std::string our_name(std::string_view name) {
-  while (starts_with_one_of(name, {"module.", "_orig_mod."})) {
+  while (starts_with_any(name, {"module.", "_orig_mod."})) {
     name.remove_prefix(name.find('.') + 1);
   }
-  const bool without_root = starts_with_one_of(name, {"wte.", "wpe.", "h.", "ln_f."});
-  return (without_root ? "transformer." : "") + std::string(name);
+  const bool rootless = starts_with_any(name, {"wte.", "wpe.", "h.", "ln_f."});
+  return (rootless ? "transformer." : "") + std::string(name);
 }
 
 TensorDict with_our_names(const std::string& where, const TensorDict& tensors) {
   TensorDict renamed;
   for (const auto& item : tensors) {
-    if (ends_with_one_of(item.key(), {".attn.bias", ".attn.masked_bias"})) {
-      continue;  // a buffer of the causal mask
+    if (ends_with_any(item.key(), {".attn.bias", ".attn.masked_bias"})) {
+      continue;  // the buffer of a causal mask
     }
     const std::string name = our_name(item.key());
-    TORCH_CHECK(!renamed.contains(name), where, ": expected one tensor for ", name, ", got two, '",
-                item.key(), "' the second");
+    TORCH_CHECK(!renamed.contains(name), where, ": expected one tensor for ", name,
+                ", got a second one named '", item.key(), "'");
     renamed.insert(name, item.value());
   }
   return renamed;
 }
 
-// GPT-2 computes x W + b in the blocks, with W (in, out).
-bool is_transposed_in_gpt2(const std::string& name, const at::Tensor& tensor) {
-  return ends_with_one_of(name, {".c_attn.weight", ".c_proj.weight", ".c_fc.weight"}) &&
-         tensor.dim() == 2;
-}
-
-// From GPT-2's orientation to ours, or back.
+// Converts between GPT-2's orientation and ours, in either direction: the blocks of GPT-2 compute
+// x W + b with W (in, out).
 TensorDict transposed(const TensorDict& tensors) {
   TensorDict result;
   for (const auto& item : tensors) {
-    const at::Tensor& tensor = item.value();
-    result.insert(item.key(), is_transposed_in_gpt2(item.key(), tensor) ? tensor.t() : tensor);
+    const bool is_matrix =
+        item.value().dim() == 2 &&
+        ends_with_any(item.key(), {".c_attn.weight", ".c_proj.weight", ".c_fc.weight"});
+    result.insert(item.key(), is_matrix ? item.value().t() : item.value());
   }
   return result;
 }
 
 // ---- A model from tensors
 
-// The sizes that shapes tell, all but n_head.
+// The options that names and shapes determine: all sizes but n_head.
 GPTOptions read_sizes(const std::string& where, const TensorDict& tensors) {
   const auto embedding = [&](const char* name, const at::Tensor* tensor) {
     TORCH_CHECK(tensor != nullptr && tensor->defined(), where, ": expected ", name,
@@ -94,10 +108,9 @@ GPTOptions read_sizes(const std::string& where, const TensorDict& tensors) {
     return tensor->sizes();
   };
   const at::Tensor* tokens = tensors.find(kTokens);
-  const auto wte =
-      embedding(kTokens, tokens != nullptr ? tokens : tensors.find("lm_head.weight"));  // (V, C)
-  const auto wpe = embedding(kPositions, tensors.find(kPositions));                     // (T, C)
-  constexpr std::string_view kBlock = "transformer.h.";  // and its number, and the tensor's name
+  const auto wte = embedding(kTokens, tokens != nullptr ? tokens : tensors.find(kHead));  // (V, C)
+  const auto wpe = embedding(kPositions, tensors.find(kPositions));  // (block_size, C)
+  constexpr std::string_view kBlock = "transformer.h.";  // then the layer, then the tensor's name
   std::set<std::string> blocks;
   for (const auto& item : tensors) {
     const std::string& name = item.key();
@@ -111,18 +124,14 @@ GPTOptions read_sizes(const std::string& where, const TensorDict& tensors) {
       .n_embd(wte[1]);
 }
 
-// `tensors` are by our names and in our orientation. They are copied one by one, and no weights are
-// drawn before.
+// `tensors` have our names and orientation. The model draws no weights, since all are overwritten.
 GPT make_gpt(const std::string& where, const GPTOptions& options, const TensorDict& tensors,
              bool convert_dtype) {
-  try {
-    const detail::LeaveUndrawn all_are_loaded;
-    GPT model(options);
+  return with_errors_at(where, [&] {
+    GPT model(options, detail::Weights::kUndrawn);
     load_state_dict(*model, tensors, {.convert_dtype = convert_dtype, .aliases = kGPTAliases});
     return model;
-  } catch (const c10::Error& error) {
-    TORCH_CHECK(false, where, ": ", error.what_without_backtrace());
-  }
+  });
 }
 
 GPT make_nanogpt(const std::string& where, const TensorDict& given, int64_t n_head,
@@ -144,7 +153,7 @@ GPT make_nanogpt(const std::string& where, const TensorDict& given, int64_t n_he
   throw std::runtime_error(field + ": expected " + expected + ", got " + value);
 }
 
-// Fields of which our GPT can do one value, which is the package's default too.
+// `GPT` supports one value of each of these fields: the default of `transformers`.
 void check_fixed_fields(const detail::Json& config) {
   const std::array<std::pair<const char*, detail::Json>, 5> fields = {{
       {"layer_norm_epsilon", 1e-5},
@@ -183,12 +192,12 @@ GPTOptions options_of(const detail::Json& config) {
   const auto n_embd = detail::json_member<int64_t>(config, "n_embd");
   const auto n_head = detail::json_member<int64_t>(config, "n_head");
   if (n_head < 1 || n_embd % n_head != 0) {
-    fail("n_head", "a divisor of n_embd " + std::to_string(n_embd), std::to_string(n_head));
+    fail("n_head", "a divisor of n_embd = " + std::to_string(n_embd), std::to_string(n_head));
   }
   if (config.contains("n_inner") && !config["n_inner"].is_null()) {
     const auto n_inner = detail::json_member<int64_t>(config, "n_inner");
     if (n_inner % 4 != 0 || n_inner / 4 != n_embd) {
-      fail("n_inner", "null or 4 n_embd, of n_embd " + std::to_string(n_embd),
+      fail("n_inner", "null or 4 * n_embd with n_embd = " + std::to_string(n_embd),
            std::to_string(n_inner));
     }
   }
@@ -199,14 +208,6 @@ GPTOptions options_of(const detail::Json& config) {
       .n_embd(n_embd)
       .bias(true)
       .gelu_approximate(gelu_of(config));
-}
-
-GPTOptions read_config(const fs::path& file) {
-  try {
-    return detail::read_json(file, options_of);
-  } catch (const std::runtime_error& error) {
-    TORCH_CHECK(false, "load_gpt2: ", error.what());
-  }
 }
 
 detail::Json config_of(const GPTOptions& options) {
@@ -224,7 +225,7 @@ detail::Json config_of(const GPTOptions& options) {
           {"resid_pdrop", options.dropout()},
           {"layer_norm_epsilon", 1e-5},
           {"tie_word_embeddings", true},
-          // The package's defaults are tokens of GPT-2's own vocabulary.
+          // The defaults of `transformers` are ids of GPT-2's own vocabulary.
           {"bos_token_id", nullptr},
           {"eos_token_id", nullptr}};
 }
@@ -233,11 +234,11 @@ detail::Json config_of(const GPTOptions& options) {
 
 void check_files(const std::string& where, const fs::path& directory) {
   TORCH_CHECK(fs::is_directory(directory), where, ": expected a directory, got ",
-              fs::exists(directory) ? "a file" : "none");
+              fs::exists(directory) ? "a file" : "no such file or directory");
   const auto has = [&](const char* name) { return fs::exists(directory / name); };
   TORCH_CHECK(has(kConfigFile), where, ": expected ", kConfigFile, ", got no such file");
   TORCH_CHECK(has(kWeightsFile), where, ": expected ", kWeightsFile, ", got ",
-              has("model.safetensors.index.json") ? "shards and their model.safetensors.index.json"
+              has("model.safetensors.index.json") ? "shards (model.safetensors.index.json)"
               : has("pytorch_model.bin")          ? "pytorch_model.bin"
                                                   : "no such file");
 }
@@ -253,7 +254,7 @@ void check_sizes(const std::string& where, const GPTOptions& config, const GPTOp
   check("n_layer", config.n_layer(), weights.n_layer());
 }
 
-// A GPT-2 has a bias wherever it has a weight, embeddings aside.
+// GPT-2 has a bias for every weight except the embeddings.
 void add_zero_biases(TensorDict& tensors) {
   for (const auto& item : TensorDict(tensors)) {
     const std::string& name = item.key();
@@ -272,20 +273,21 @@ GPT load_nanogpt(const TensorDict& tensors, int64_t n_head, const NanoGPTOptions
 }
 
 GPT load_nanogpt(const fs::path& file, int64_t n_head, const NanoGPTOptions& options) {
-  return make_nanogpt("load_nanogpt: '" + file.string() + "'", load_safetensors(file).tensors,
-                      n_head, options);
+  return make_nanogpt("load_nanogpt: " + quoted(file), load_safetensors(file).tensors, n_head,
+                      options);
 }
 
 void save_nanogpt(const fs::path& file, const GPT& model) {
-  save_safetensors(file, state_dict(*model, kGPTAliases), {{"format", "pt"}});
+  save_safetensors(file, state_dict(*model, kGPTAliases), kMetadata);
 }
 
 GPT load_gpt2(const fs::path& directory, const GPT2Options& options) {
-  const std::string where = "load_gpt2: '" + directory.string() + "'";
+  const std::string where = "load_gpt2: " + quoted(directory);
   check_files(where, directory);
-  GPTOptions config = read_config(directory / kConfigFile);
+  GPTOptions config = with_errors_at(
+      "load_gpt2", [&] { return detail::read_json(directory / kConfigFile, options_of); });
   const fs::path weights = directory / kWeightsFile;
-  const std::string where_weights = "load_gpt2: '" + weights.string() + "'";
+  const std::string where_weights = "load_gpt2: " + quoted(weights);
   const TensorDict tensors = with_our_names(where_weights, load_safetensors(weights).tensors);
   check_sizes(where, config, read_sizes(where_weights, tensors));
   return make_gpt(where_weights, config.dropout(options.dropout), transposed(tensors),
@@ -299,14 +301,10 @@ void save_gpt2(const fs::path& directory, const GPT& model) {
   }
   std::error_code error;
   fs::create_directories(directory, error);
-  TORCH_CHECK(!error, "save_gpt2: cannot make '", directory.string(), "': ", error.message());
-  // `transformers` asks for the format, in which it then finds "pt".
-  save_safetensors(directory / kWeightsFile, transposed(tensors), {{"format", "pt"}});
-  try {
-    detail::write_json(directory / kConfigFile, config_of(model->options));
-  } catch (const std::runtime_error& failure) {
-    TORCH_CHECK(false, "save_gpt2: ", failure.what());
-  }
+  TORCH_CHECK(!error, "save_gpt2: cannot create ", quoted(directory), ": ", error.message());
+  save_safetensors(directory / kWeightsFile, transposed(tensors), kMetadata);
+  with_errors_at("save_gpt2",
+                 [&] { detail::write_json(directory / kConfigFile, config_of(model->options)); });
 }
 
 }  // namespace mini

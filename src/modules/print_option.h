@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Options of a module, as its constructor call shows them.
+// Prints the options of a module as in its constructor call.
 #pragma once
 
 #include <optional>
@@ -7,10 +7,10 @@
 
 namespace mini::detail {
 
-/// ", name=value", or nothing where the option has its default.
+/// Prints ", name=value" if the option differs from its default.
 template <typename T>
-void print_option(std::ostream& stream, const char* name, const T& value, const T& normal) {
-  if (value != normal) {
+void print_option(std::ostream& stream, const char* name, const T& value, const T& standard) {
+  if (value != standard) {
     stream << ", " << name << '=' << value;
   }
 }

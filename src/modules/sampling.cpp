@@ -9,7 +9,7 @@
 namespace mini::detail {
 namespace {
 
-// The ids of the k largest logits, largest first, of equals the lower id first.
+// The ids of the k largest logits, largest first. Ties are sorted by id.
 std::vector<int64_t> likeliest(std::span<const double> logits, int64_t k) {
   std::vector<int64_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), int64_t{0});
@@ -21,9 +21,10 @@ std::vector<int64_t> likeliest(std::span<const double> logits, int64_t k) {
   return ids;
 }
 
-// How many of the weights, largest first, it takes to have at least `share` of their sum.
-size_t nucleus(std::span<const double> weights, double share) {
-  const double enough = share * std::accumulate(weights.begin(), weights.end(), 0.0);
+// The smallest number of leading weights whose sum is at least top_p times the total. The weights
+// are sorted, the largest first.
+size_t nucleus(std::span<const double> weights, double top_p) {
+  const double enough = top_p * std::accumulate(weights.begin(), weights.end(), 0.0);
   double sum = 0.0;
   size_t count = 0;
   do {
@@ -32,14 +33,14 @@ size_t nucleus(std::span<const double> weights, double share) {
   return count;
 }
 
-// The first index at which the sum so far exceeds `place` of the whole; no weight of 0 is there.
-size_t index_at(std::span<const double> weights, double place) {
-  const double target = place * std::accumulate(weights.begin(), weights.end(), 0.0);
+// The first index whose cumulative sum exceeds `uniform` times the total. Its weight is above 0.
+size_t index_at(std::span<const double> weights, double uniform) {
+  const double target = uniform * std::accumulate(weights.begin(), weights.end(), 0.0);
   double sum = 0.0;
   size_t index = 0;
   for (size_t i = 0; i < weights.size() && sum <= target; ++i) {
     if (weights[i] > 0.0) {
-      index = i;  // also where rounding leaves the whole sum at the target
+      index = i;  // the last one if rounding keeps the whole sum at the target
     }
     sum += weights[i];
   }
@@ -53,10 +54,10 @@ int64_t greedy_token(std::span<const double> logits) {
 }
 
 int64_t sampled_token(std::span<const double> logits, const GenerateOptions& options,
-                      double place) {
+                      double uniform) {
   const auto vocab_size = static_cast<int64_t>(logits.size());
   const bool filtered = options.top_k || options.top_p;
-  std::vector<int64_t> ids;  // in the order of `weights`; all of them, as they are, if empty
+  std::vector<int64_t> ids;  // the token of weights[i] is ids[i], or i if ids is empty
   if (filtered) {
     ids = likeliest(logits, std::min(options.top_k.value_or(vocab_size), vocab_size));
   }
@@ -67,10 +68,10 @@ int64_t sampled_token(std::span<const double> logits, const GenerateOptions& opt
     const double logit = logits[filtered ? static_cast<size_t>(ids[i]) : i];
     weights[i] = std::exp((logit - largest) / options.temperature);
   }
-  if (options.top_p && *options.top_p < 1.0) {  // 1 keeps all, whatever the rounding of their sum
+  if (options.top_p && *options.top_p < 1.0) {  // 1 keeps all tokens, however the sum is rounded
     weights.resize(nucleus(weights, *options.top_p));
   }
-  const size_t chosen = index_at(weights, place);
+  const size_t chosen = index_at(weights, uniform);
   return filtered ? ids[chosen] : static_cast<int64_t>(chosen);
 }
 

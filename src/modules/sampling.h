@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The choice of one token from one row of logits, none of them NaN.
+// Chooses one token from a row of logits without NaN.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,13 @@
 
 namespace mini::detail {
 
-/// The likeliest token, of equals the lowest id.
+/// The most likely token. Ties go to the lowest id.
 int64_t greedy_token(std::span<const double> logits);
 
-/// The token at `place`, from [0, 1), of the cumulative softmax(logits / temperature) over what
-/// top_k and top_p keep; never one that they do not keep, nor one of probability 0.
-int64_t sampled_token(std::span<const double> logits, const GenerateOptions& options, double place);
+/// A token from softmax(logits / temperature) over the tokens that top_k and top_p keep: the token
+/// whose interval of the cumulative distribution contains `uniform`, a number in [0, 1). A token
+/// that they do not keep or whose probability is 0 is never returned.
+int64_t sampled_token(std::span<const double> logits, const GenerateOptions& options,
+                      double uniform);
 
 }  // namespace mini::detail

@@ -6,7 +6,6 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
-#include <utility>
 
 namespace mini::detail {
 namespace {
@@ -16,8 +15,6 @@ using torch::nn::EmbeddingOptions;
 using torch::nn::Linear;
 using torch::nn::LinearOptions;
 
-thread_local bool leave_undrawn = false;
-
 void give_memory(at::Tensor& parameter, at::IntArrayRef sizes) {
   parameter.set_data(at::empty(sizes, parameter.options().requires_grad(false)));
 }
@@ -25,24 +22,20 @@ void give_memory(at::Tensor& parameter, at::IntArrayRef sizes) {
 }  // namespace
 
 std::optional<at::Generator> seeded_generator(const std::optional<uint64_t>& seed) {
-  if (!seed) {
-    return std::nullopt;
-  }
-  return at::make_generator<at::CPUGeneratorImpl>(*seed);
+  return seed ? std::optional(at::make_generator<at::CPUGeneratorImpl>(*seed)) : std::nullopt;
 }
 
 std::optional<uint64_t> next_seed(const std::optional<at::Generator>& generator) {
-  if (!generator) {
-    return std::nullopt;
-  }
-  return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
+  return generator ? std::optional(at::check_generator<at::CPUGeneratorImpl>(generator)->random64())
+                   : std::nullopt;
 }
 
-Linear make_linear(const LinearOptions& options, const std::optional<at::Generator>& generator) {
-  if (!generator && !leave_undrawn) {
+Linear make_linear(const LinearOptions& options, const std::optional<at::Generator>& generator,
+                   Weights weights) {
+  if (!generator && weights == Weights::kDrawn) {
     return Linear(options);
   }
-  // Linear's constructor draws from the global generator; with no rows it has nothing to draw.
+  // Linear's constructor draws from the global generator. Without rows it draws nothing.
   Linear linear(LinearOptions(options.in_features(), 0).bias(options.bias()));
   linear->options = options;
   const at::NoGradGuard no_grad;
@@ -50,7 +43,7 @@ Linear make_linear(const LinearOptions& options, const std::optional<at::Generat
   if (options.bias()) {
     give_memory(linear->bias, {options.out_features()});
   }
-  if (!leave_undrawn) {
+  if (weights == Weights::kDrawn) {
     const double bound = 1.0 / std::sqrt(static_cast<double>(options.in_features()));
     linear->weight.uniform_(-bound, bound, generator);
     if (options.bias()) {
@@ -61,14 +54,10 @@ Linear make_linear(const LinearOptions& options, const std::optional<at::Generat
 }
 
 Embedding undrawn_embedding(int64_t rows, int64_t width) {
-  Embedding embedding(EmbeddingOptions(0, width));  // with no rows it has nothing to draw
+  Embedding embedding(EmbeddingOptions(0, width));  // without rows it draws nothing
   embedding->options.num_embeddings(rows);
   give_memory(embedding->weight, {rows, width});
   return embedding;
 }
-
-LeaveUndrawn::LeaveUndrawn() : before_(std::exchange(leave_undrawn, true)) {}
-LeaveUndrawn::~LeaveUndrawn() { leave_undrawn = before_; }
-bool LeaveUndrawn::in_force() { return leave_undrawn; }
 
 }  // namespace mini::detail

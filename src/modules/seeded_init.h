@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// New layers that draw their weights from a generator of their own, or leave that to their owner.
+// Layers with initial weights from a seed, from LibTorch's global generator, or without values.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -11,33 +11,23 @@
 
 namespace mini::detail {
 
-/// The generator that a module's seed stands for. Without a seed none, which means the global one.
+/// Whether a constructor draws initial weights. If not, parameters have memory but no values, no
+/// generator is used, and the caller must fill every parameter.
+enum class Weights : bool { kDrawn, kUndrawn };
+
+/// A generator with this seed. Without a seed: nullopt, which means the global generator.
 std::optional<at::Generator> seeded_generator(const std::optional<uint64_t>& seed);
 
-/// A seed for a part of a module. Without a generator none.
+/// A seed for a submodule, drawn from `generator`. Without a generator: nullopt.
 std::optional<uint64_t> next_seed(const std::optional<at::Generator>& generator);
 
-/// A Linear with the weight, then the bias, that `Linear` itself draws, from `generator` if there
-/// is one: the global generator is left alone then.
+/// A Linear whose weight and bias have the distribution and order of draws of LibTorch's `Linear`.
+/// If there is a generator, they are drawn from it, and the global generator is not used.
 torch::nn::Linear make_linear(const torch::nn::LinearOptions& options,
-                              const std::optional<at::Generator>& generator);
+                              const std::optional<at::Generator>& generator,
+                              Weights weights = Weights::kDrawn);
 
-/// An Embedding (rows, width) whose weight has memory but no values yet.
+/// An Embedding (rows, width) whose weight has memory but no values.
 torch::nn::Embedding undrawn_embedding(int64_t rows, int64_t width);
-
-/// While one lives, `make_linear` and `GPT` on this thread leave their weights without values, and
-/// draw nothing: whoever holds it gives them all.
-class LeaveUndrawn {
- public:
-  LeaveUndrawn();
-  ~LeaveUndrawn();
-  /// Whether one lives on this thread.
-  static bool in_force();
-  LeaveUndrawn(const LeaveUndrawn&) = delete;
-  LeaveUndrawn& operator=(const LeaveUndrawn&) = delete;
-
- private:
-  bool before_;
-};
 
 }  // namespace mini::detail

@@ -15,7 +15,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// The block's equation in LibTorch's own functions.
+// The equation of a block, computed with LibTorch's functions.
 at::Tensor reference(const Block& block, const at::Tensor& x, const char* gelu) {
   const int64_t C = block->options.n_embd(), nh = block->options.n_head();
   const auto norm = [&](const at::Tensor& rows, const LayerNorm& layer) {
@@ -38,7 +38,7 @@ at::Tensor reference(const Block& block, const at::Tensor& x, const char* gelu) 
 
 }  // namespace
 
-TEST_CASE("layer norm centres and scales each row, then weighs it", "[block]") {
+TEST_CASE("LayerNorm normalises each row, then applies weight and bias", "[block]") {
   LayerNorm norm(LayerNormOptions(2));
   const at::Tensor x = torch::tensor({{{1.0F, 3.0F}, {5.0F, 5.0F}}});
   CHECK_THAT(norm(x), AllClose(torch::tensor({{{-1.0F, 1.0F}, {0.0F, 0.0F}}}), 0, 1e-5));
@@ -68,7 +68,7 @@ TEST_CASE("layer norm centres and scales each row, then weighs it", "[block]") {
                         "2, got [2, 3]"));
 }
 
-TEST_CASE("an MLP is two layers around GELU", "[block]") {
+TEST_CASE("Mlp is c_proj(gelu(c_fc(x)))", "[block]") {
   Mlp mlp(MlpOptions(6).bias(true).seed(1));
   const at::Tensor x = at::randn({2, 3, 6});
   const at::Tensor inner = at::linear(x, mlp->c_fc->weight, mlp->c_fc->bias);
@@ -80,7 +80,7 @@ TEST_CASE("an MLP is two layers around GELU", "[block]") {
   CHECK(mlp->c_proj->weight.sizes() == at::IntArrayRef({6, 24}));
   CHECK(parameter_names(*Mlp(MlpOptions(6))) == Names{"c_fc.weight", "c_proj.weight"});
 
-  SECTION("or around GPT-2's approximation to it") {
+  SECTION("gelu_approximate \"tanh\" is GPT-2's approximation") {
     Mlp approximate(MlpOptions(6).bias(true).seed(1).gelu_approximate("tanh"));
     const at::Tensor tanh =
         0.5 * inner * (1 + at::tanh(std::sqrt(2.0 / M_PI) * (inner + 0.044715 * inner.pow(3))));
@@ -88,13 +88,13 @@ TEST_CASE("an MLP is two layers around GELU", "[block]") {
     CHECK_THAT(approximate(x), AllClose(expected, 1e-5, 1e-6));
     CHECK_FALSE(at::equal(approximate(x), mlp(x)));
   }
-  SECTION("its seed draws two Linear in order") {
+  SECTION("the seed draws the weights of two Linear in order") {
     torch::manual_seed(1);
     const torch::nn::Linear c_fc(6, 24), c_proj(24, 6);
     CHECK_THAT(mlp->c_fc->weight, Equals(c_fc->weight));
     CHECK_THAT(mlp->c_proj->weight, Equals(c_proj->weight));
   }
-  SECTION("dropout acts on the output in training") {
+  SECTION("dropout zeroes elements of the output while training") {
     Mlp dropping(MlpOptions(6).bias(true).seed(1).dropout(0.5));
     const at::Tensor output = dropping(x), kept = output.ne(0);
     CHECK(kept.logical_not().sum().item<int64_t>() > 0);
@@ -102,7 +102,7 @@ TEST_CASE("an MLP is two layers around GELU", "[block]") {
     dropping->eval();
     CHECK_THAT(dropping(x), Equals(mlp(x)));
   }
-  SECTION("it prints as it is made and refuses what cannot be") {
+  SECTION("it prints its constructor call and rejects invalid options") {
     CHECK(printed(*Mlp(MlpOptions(6))) == "mini::Mlp(n_embd=6)");
     CHECK(printed(*Mlp(MlpOptions(6).bias(true).dropout(0.1).gelu_approximate("tanh").seed(1))) ==
           "mini::Mlp(n_embd=6, bias=true, dropout=0.1, gelu_approximate=tanh, seed=1)");
@@ -110,12 +110,13 @@ TEST_CASE("an MLP is two layers around GELU", "[block]") {
     CHECK_THROWS_WITH(Mlp(MlpOptions(6).dropout(2)), ContainsSubstring("Mlp: expected a dropout"));
     CHECK_THROWS_WITH(
         Mlp(MlpOptions(6).gelu_approximate("erf")),
-        ContainsSubstring("Mlp: expected gelu_approximate to be none or tanh, got erf"));
+        ContainsSubstring("Mlp: expected gelu_approximate \"none\" or \"tanh\", got \"erf\""));
     CHECK_THROWS_WITH(mlp(at::zeros({2, 3, 5})), ContainsSubstring("Mlp::forward: expected x"));
   }
 }
 
-TEST_CASE("a block adds attention and MLP, each behind its norm", "[block]") {
+TEST_CASE("Block adds attention and MLP to the residual stream, each after its layer norm",
+          "[block]") {
   const at::Tensor x = at::randn({2, 6, 12});
   for (const bool causal : {false, true}) {
     for (const char* gelu : {"none", "tanh"}) {
@@ -129,7 +130,7 @@ TEST_CASE("a block adds attention and MLP, each behind its norm", "[block]") {
   }
 }
 
-TEST_CASE("a block registers nanoGPT's parameters", "[block]") {
+TEST_CASE("Block registers nanoGPT's parameters", "[block]") {
   CHECK(parameter_names(*Block(BlockOptions(12, 3))) ==
         Names{"ln_1.weight", "attn.c_attn.weight", "attn.c_proj.weight", "ln_2.weight",
               "mlp.c_fc.weight", "mlp.c_proj.weight"});
@@ -139,12 +140,12 @@ TEST_CASE("a block registers nanoGPT's parameters", "[block]") {
               "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias"});
 }
 
-TEST_CASE("a seeded block is reproducible, and its parts differ", "[block]") {
+TEST_CASE("equal seeds give equal Blocks; attention and MLP draw different weights", "[block]") {
   torch::manual_seed(7);
   const at::Tensor expected = at::rand({5});
   torch::manual_seed(7);
   const Block first(BlockOptions(12, 3).seed(42)), second(BlockOptions(12, 3).seed(42));
-  CHECK_THAT(at::rand({5}), Equals(expected));  // the global generator is left alone
+  CHECK_THAT(at::rand({5}), Equals(expected));  // the global generator is not used
   check_same_parameters(*second, *first);
   CHECK_FALSE(at::equal(first->attn->c_attn->weight[0], first->mlp->c_fc->weight[0]));
   const Block other(BlockOptions(12, 3).seed(43));
@@ -152,7 +153,7 @@ TEST_CASE("a seeded block is reproducible, and its parts differ", "[block]") {
   CHECK_FALSE(at::equal(other->mlp->c_fc->weight, first->mlp->c_fc->weight));
 }
 
-TEST_CASE("mask and cache reach a block's attention", "[block]") {
+TEST_CASE("Block passes mask and cache to its attention", "[block]") {
   const at::NoGradGuard no_grad;
   const at::Tensor x = at::randn({2, 6, 12});
   SECTION("mask") {
@@ -173,7 +174,7 @@ TEST_CASE("mask and cache reach a block's attention", "[block]") {
   }
 }
 
-TEST_CASE("a block's dropout acts in training and not in evaluation", "[block]") {
+TEST_CASE("Block applies dropout in training mode only", "[block]") {
   const at::Tensor x = at::randn({2, 6, 12});
   Block block(BlockOptions(12, 3).seed(1).dropout(0.5));
   Block plain(BlockOptions(12, 3).seed(1));
@@ -190,7 +191,7 @@ TEST_CASE("a block's dropout acts in training and not in evaluation", "[block]")
   CHECK_FALSE(at::equal(block(x), block(x)));
 }
 
-TEST_CASE("a block can be cloned, saved, loaded and converted", "[block]") {
+TEST_CASE("Block supports clone, save, load and conversion", "[block]") {
   const at::Tensor x = at::randn({2, 6, 12});
   const BlockOptions options = BlockOptions(12, 3).bias(true).causal(true);
   Block block(options);
@@ -211,11 +212,11 @@ TEST_CASE("a block can be cloned, saved, loaded and converted", "[block]") {
 
   block->to(at::kDouble);
   CHECK_THAT(block(x.to(at::kDouble)), AllClose(expected, 1e-4, 1e-5));
-  block->to(at::kBFloat16);
-  CHECK_THAT(block(x.to(at::kBFloat16)), AllClose(expected, 5e-2, 5e-2));  // 8 bits
+  block->to(at::kBFloat16);  // 8 bits of precision
+  CHECK_THAT(block(x.to(at::kBFloat16)), AllClose(expected, 5e-2, 5e-2));
 }
 
-TEST_CASE("a block takes empty batches, no tokens, and a place in Sequential", "[block]") {
+TEST_CASE("Block accepts empty batches and sequences, and works in Sequential", "[block]") {
   Block block(BlockOptions(12, 3));
   CHECK(block(at::zeros({0, 6, 12})).sizes() == at::IntArrayRef({0, 6, 12}));
   CHECK(block(at::zeros({2, 0, 12})).sizes() == at::IntArrayRef({2, 0, 12}));
@@ -223,7 +224,7 @@ TEST_CASE("a block takes empty batches, no tokens, and a place in Sequential", "
   CHECK(model->forward(at::zeros({2, 6, 12})).sizes() == at::IntArrayRef({2, 6, 12}));
 }
 
-TEST_CASE("a block prints as it is made", "[block]") {
+TEST_CASE("Block prints its constructor call", "[block]") {
   CHECK(printed(*Block(BlockOptions(128, 4))) == "mini::Block(n_embd=128, n_head=4)");
   CHECK(printed(*Block(
             BlockOptions(128, 4).bias(true).causal(true).dropout(0.1).gelu_approximate("tanh").seed(
@@ -232,15 +233,16 @@ TEST_CASE("a block prints as it is made", "[block]") {
         "gelu_approximate=tanh, seed=42)");
 }
 
-TEST_CASE("a block refuses options and inputs that cannot be", "[block]") {
+TEST_CASE("Block rejects invalid options and inputs", "[block]") {
   CHECK_THROWS_WITH(Block(BlockOptions(128, 3)),
                     ContainsSubstring("Block: expected n_embd to be a multiple of n_head, both "
                                       "above 0, got n_embd 128 and n_head 3"));
   CHECK_THROWS_WITH(Block(BlockOptions(128, 0)), ContainsSubstring("and n_head 0"));
   CHECK_THROWS_WITH(Block(BlockOptions(128, 4).dropout(1.5)),
                     ContainsSubstring("Block: expected a dropout probability in [0, 1], got 1.5"));
-  CHECK_THROWS_WITH(Block(BlockOptions(128, 4).gelu_approximate("")),
-                    ContainsSubstring("Block: expected gelu_approximate to be none or tanh, got "));
+  CHECK_THROWS_WITH(
+      Block(BlockOptions(128, 4).gelu_approximate("")),
+      ContainsSubstring("Block: expected gelu_approximate \"none\" or \"tanh\", got \"\""));
   Block block(BlockOptions(12, 3));
   CHECK_THROWS_WITH(
       block(at::zeros({2, 6, 11})),

@@ -2,11 +2,9 @@
 #include "mini/gpt.h"
 
 #include <cmath>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include "mini/state_dict.h"
 #include "support/module_support.h"
 
 using namespace mini;
@@ -14,13 +12,7 @@ using namespace mini::test;
 
 namespace {
 
-using Names = std::vector<std::string>;
-
-GPTOptions small() { return GPTOptions(11).block_size(8).n_layer(2).n_head(3).n_embd(12); }
-
-at::Tensor random_ids(std::vector<int64_t> sizes) { return at::randint(11, sizes, at::kLong); }
-
-// The equation in LibTorch's own functions, the weights by their names.
+// The equation of a GPT, computed with LibTorch's functions from the weights' names.
 at::Tensor reference_logits(const GPT& model, const at::Tensor& idx) {
   const auto weights = model->named_parameters();
   const GPTOptions& options = model->options;
@@ -55,7 +47,7 @@ at::Tensor reference_logits(const GPT& model, const at::Tensor& idx) {
 
 }  // namespace
 
-TEST_CASE("a GPT's defaults are the lesson's sizes", "[gpt]") {
+TEST_CASE("GPTOptions default to the lesson's sizes", "[gpt]") {
   const GPTOptions options(65);
   CHECK(options.vocab_size() == 65);
   CHECK(options.block_size() == 64);
@@ -71,41 +63,11 @@ TEST_CASE("a GPT's defaults are the lesson's sizes", "[gpt]") {
   CHECK(model(at::zeros({32, 64}, at::kLong)).sizes() == at::IntArrayRef({32, 64, 65}));
 }
 
-TEST_CASE("a GPT has nanoGPT's parameters, each once", "[gpt]") {
-  const GPT plain(small());
-  CHECK(parameter_names(*plain) ==
-        Names{"transformer.wte.weight", "transformer.wpe.weight", "transformer.h.0.ln_1.weight",
-              "transformer.h.0.attn.c_attn.weight", "transformer.h.0.attn.c_proj.weight",
-              "transformer.h.0.ln_2.weight", "transformer.h.0.mlp.c_fc.weight",
-              "transformer.h.0.mlp.c_proj.weight", "transformer.h.1.ln_1.weight",
-              "transformer.h.1.attn.c_attn.weight", "transformer.h.1.attn.c_proj.weight",
-              "transformer.h.1.ln_2.weight", "transformer.h.1.mlp.c_fc.weight",
-              "transformer.h.1.mlp.c_proj.weight", "transformer.ln_f.weight"});
-  const GPT with_bias(small().n_layer(1).bias(true));
-  CHECK(parameter_names(*with_bias) ==
-        Names{"transformer.wte.weight", "transformer.wpe.weight", "transformer.h.0.ln_1.weight",
-              "transformer.h.0.ln_1.bias", "transformer.h.0.attn.c_attn.weight",
-              "transformer.h.0.attn.c_attn.bias", "transformer.h.0.attn.c_proj.weight",
-              "transformer.h.0.attn.c_proj.bias", "transformer.h.0.ln_2.weight",
-              "transformer.h.0.ln_2.bias", "transformer.h.0.mlp.c_fc.weight",
-              "transformer.h.0.mlp.c_fc.bias", "transformer.h.0.mlp.c_proj.weight",
-              "transformer.h.0.mlp.c_proj.bias", "transformer.ln_f.weight",
-              "transformer.ln_f.bias"});
-  CHECK(plain->transformer->wte->weight.sizes() == at::IntArrayRef({11, 12}));
-  CHECK(plain->transformer->wpe->weight.sizes() == at::IntArrayRef({8, 12}));
-  CHECK(plain->transformer->wte->options.num_embeddings() == 11);
-  CHECK(plain->buffers().empty());
-  for (const at::Tensor& parameter : plain->parameters()) {
-    CHECK(parameter.requires_grad());
-    CHECK(parameter.is_leaf());
-  }
-}
-
-TEST_CASE("a GPT is embeddings, blocks, a norm and the tied head", "[gpt]") {
+TEST_CASE("GPT computes embeddings, blocks, final norm and tied head", "[gpt]") {
   for (const bool bias : {false, true}) {
     for (const char* gelu : {"none", "tanh"}) {
       INFO("bias " << bias << ", gelu " << gelu);
-      GPT model(small().bias(bias).gelu_approximate(gelu).seed(1));
+      GPT model(small_gpt_options().bias(bias).gelu_approximate(gelu).seed(1));
       scramble(*model, 0.3, 2);
       const at::Tensor idx = random_ids({2, 6}), targets = random_ids({2, 6});
       const at::Tensor expected = reference_logits(model, idx);
@@ -129,54 +91,8 @@ TEST_CASE("a GPT is embeddings, blocks, a norm and the tied head", "[gpt]") {
   }
 }
 
-TEST_CASE("a GPT starts with GPT-2's weights, drawn in the order of its parameters", "[gpt]") {
-  const GPT model(GPTOptions(65).bias(true).seed(42));
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(42);
-  for (const auto& parameter : model->named_parameters()) {
-    INFO(parameter.key());
-    const at::Tensor& value = parameter.value();
-    if (value.dim() == 2) {
-      const bool residual = parameter.key().find("c_proj") != std::string::npos;
-      const double std = residual ? 0.02 / std::sqrt(8.0) : 0.02;
-      CHECK_THAT(value, Equals(at::empty(value.sizes()).normal_(0, std, generator)));
-      CHECK(std::abs(value.std().item<double>() / std - 1) < 0.05);
-    } else {
-      const bool is_bias = parameter.key().find("bias") != std::string::npos;
-      CHECK_THAT(value, Equals(at::full(value.sizes(), is_bias ? 0.0 : 1.0)));
-    }
-  }
-}
-
-TEST_CASE("a seeded GPT leaves the global generator alone; another one follows it", "[gpt]") {
-  torch::manual_seed(7);
-  const at::Tensor expected = at::rand({5});
-  torch::manual_seed(7);
-  const GPT first(small().seed(42)), second(small().seed(42)), other(small().seed(43));
-  CHECK_THAT(at::rand({5}), Equals(expected));
-  check_same_parameters(*second, *first);
-  CHECK_FALSE(at::equal(other->transformer->wte->weight, first->transformer->wte->weight));
-
-  torch::manual_seed(42);
-  const GPT unseeded(small()), next(small());
-  check_same_parameters(*unseeded, *first);
-  CHECK_FALSE(at::equal(next->transformer->wte->weight, first->transformer->wte->weight));
-
-  const auto& h = first->transformer->h;
-  CHECK_FALSE(at::equal(h->at<BlockImpl>(0).attn->c_attn->weight,
-                        h->at<BlockImpl>(1).attn->c_attn->weight));
-}
-
-TEST_CASE("modules made after a GPT draw their weights again", "[gpt]") {
-  const GPT model(small());
-  torch::manual_seed(1);
-  const Mlp mlp(MlpOptions(6));
-  torch::manual_seed(1);
-  const torch::nn::Linear c_fc(torch::nn::LinearOptions(6, 24).bias(false));
-  CHECK_THAT(mlp->c_fc->weight, Equals(c_fc->weight));
-}
-
-TEST_CASE("the future does not leak through a GPT", "[gpt]") {
-  GPT model(small().seed(1));
+TEST_CASE("the logits of a GPT do not depend on later tokens", "[gpt]") {
+  GPT model(small_gpt_options().seed(1));
   scramble(*model, 0.3, 2);
   const at::Tensor idx = random_ids({2, 6});
   at::Tensor changed = idx.clone();
@@ -186,8 +102,8 @@ TEST_CASE("the future does not leak through a GPT", "[gpt]") {
   CHECK_FALSE(at::allclose(after.select(1, 3), before.select(1, 3)));
 }
 
-TEST_CASE("with caches, a GPT's logits step by step are those at once", "[gpt]") {
-  GPT model(small().bias(true).seed(1));
+TEST_CASE("GPT computes the same logits in pieces with caches as in one call", "[gpt]") {
+  GPT model(small_gpt_options().bias(true).seed(1));
   scramble(*model, 0.3, 2);
   const at::NoGradGuard no_grad;
   const at::Tensor idx = random_ids({2, 8});
@@ -211,14 +127,14 @@ TEST_CASE("with caches, a GPT's logits step by step are those at once", "[gpt]")
   for (KvCache& cache : caches) cache.clear();
   caches.pop_back();
   CHECK_THROWS_WITH(model->forward(idx, &caches),
-                    ContainsSubstring("expected a cache for each of the 2 blocks, got 1"));
+                    ContainsSubstring("expected one cache for each of the 2 blocks, got 1"));
   caches.emplace_back(8).append(at::zeros({2, 3, 1, 4}), at::zeros({2, 3, 1, 4}));
   CHECK_THROWS_WITH(model->forward(idx.narrow(1, 0, 1), &caches),
-                    ContainsSubstring("expected caches of one length, got 0 and 1"));
+                    ContainsSubstring("expected caches of equal length, got 0 and 1"));
 }
 
-TEST_CASE("for_each_attention shows what each block's attention computes", "[gpt]") {
-  GPT model(small().seed(1));
+TEST_CASE("for_each_attention passes the attention steps of each block", "[gpt]") {
+  GPT model(small_gpt_options().seed(1));
   scramble(*model, 0.3, 2);
   const at::NoGradGuard no_grad;
   const at::Tensor idx = random_ids({2, 6});
@@ -239,8 +155,8 @@ TEST_CASE("for_each_attention shows what each block's attention computes", "[gpt
   CHECK(layers == std::vector<int64_t>{0, 1});
 }
 
-TEST_CASE("for_each_projection gives what each block's attention is made of", "[gpt]") {
-  GPT model(small().seed(1));
+TEST_CASE("for_each_projection passes the queries, keys and values of each block", "[gpt]") {
+  GPT model(small_gpt_options().seed(1));
   scramble(*model, 0.3, 2);
   const at::NoGradGuard no_grad;
   const at::Tensor idx = random_ids({2, 6});
@@ -260,9 +176,9 @@ TEST_CASE("for_each_projection gives what each block's attention is made of", "[
   CHECK(layers == 2);
 }
 
-TEST_CASE("a GPT's dropout acts in training and not in evaluation", "[gpt]") {
+TEST_CASE("GPT applies dropout in training mode only", "[gpt]") {
   const at::Tensor idx = random_ids({2, 6});
-  GPT model(small().seed(1).dropout(0.5)), plain(small().seed(1));
+  GPT model(small_gpt_options().seed(1).dropout(0.5)), plain(small_gpt_options().seed(1));
   CHECK_FALSE(at::equal(model(idx), model(idx)));
   torch::manual_seed(3);
   const at::Tensor first = model(idx);
@@ -277,101 +193,38 @@ TEST_CASE("a GPT's dropout acts in training and not in evaluation", "[gpt]") {
   model->train();
   CHECK_FALSE(at::equal(model(idx), model(idx)));
 
-  SECTION("on the embeddings too") {
-    model->transformer->h->eval();  // what remains is their dropout
+  SECTION("to the embeddings") {
+    model->transformer->h->eval();  // only the dropout of the embeddings remains active
     CHECK_FALSE(at::equal(model(idx), model(idx)));
   }
-  SECTION("and in every block") {
+  SECTION("in every block") {
     for (const auto& block : *model->transformer->h) {
       CHECK(block->as<Block>()->options.dropout() == 0.5);
     }
   }
 }
 
-TEST_CASE("a GPT's head stays tied", "[gpt]") {
-  GPT model(small().seed(1));
-  const at::Tensor idx = random_ids({2, 6});
-  const auto is_tied = [&](GPTImpl& gpt) {
-    const at::NoGradGuard no_grad;
-    gpt.transformer->wte->weight.zero_();  // as the head it makes all logits 0
-    return gpt.forward(idx).abs().sum().item<double>() == 0;
-  };
-  SECTION("after clone") {
-    const auto clone = clone_of(model);
-    CHECK_THAT(clone->forward(idx), Equals(model(idx)));
-    CHECK(clone->parameters().size() == model->parameters().size());
-    CHECK(is_tied(*clone));
-    CHECK(model(idx).abs().sum().item<double>() > 0);  // a copy, not shared
-    const auto names = parameter_names(*clone);
-    for (size_t i = 1; i < names.size(); ++i) {
-      INFO(names[i]);
-      CHECK_FALSE(clone->parameters()[i].is_alias_of(model->parameters()[i]));
-    }
-  }
-  SECTION("after to()") {
-    const at::Tensor expected = model(idx);
-    model->to(at::kDouble);
-    CHECK_THAT(model(idx), AllClose(expected, 1e-4, 1e-5));
-    CHECK(model(idx).scalar_type() == at::kDouble);
-    CHECK(is_tied(*model));
-    CHECK(model->parameters().size() == 15);
-  }
-  SECTION("after loading, from either name") {
-    GPT other(small().seed(2));
-    const auto tensors = state_dict(*model, kGPTAliases);
-    CHECK(tensors.size() == 16);
-    CHECK(tensors["lm_head.weight"].is_alias_of(model->transformer->wte->weight));
-    load_state_dict(*other, tensors, {.aliases = kGPTAliases});
-    check_same_parameters(*other, *model);
-    CHECK_THAT(other(idx), Equals(model(idx)));
-
-    torch::OrderedDict<std::string, at::Tensor> by_alias;
-    for (const auto& item : tensors) {
-      if (item.key() != "transformer.wte.weight") by_alias.insert(item.key(), item.value());
-    }
-    GPT third(small().seed(3));
-    load_state_dict(*third, by_alias, {.aliases = kGPTAliases});
-    CHECK_THAT(third(idx), Equals(model(idx)));
-    CHECK(is_tied(*third));
-  }
-  SECTION("after torch::save and torch::load") {
-    std::stringstream stream;
-    torch::save(model, stream);
-    GPT loaded(small().seed(2));
-    torch::load(loaded, stream);
-    CHECK_THAT(loaded(idx), Equals(model(idx)));
-    CHECK(is_tied(*loaded));
-  }
-  SECTION("so that tokens never seen learn through the head alone") {
-    model->loss(idx, idx).backward();
-    const at::Tensor gradient = model->transformer->wte->weight.grad();
-    const at::Tensor unseen = at::ones({11}, at::kBool).index_fill(0, idx.flatten(), 0);
-    REQUIRE(unseen.any().item<bool>());
-    CHECK(gradient.abs().sum(1).min().item<double>() > 0);
-  }
-}
-
-TEST_CASE("a GPT computes in bfloat16, its loss in float32", "[gpt]") {
-  GPT model(small().seed(1));
+TEST_CASE("GPT computes logits in bfloat16 and the loss in float32", "[gpt]") {
+  GPT model(small_gpt_options().seed(1));
   scramble(*model, 0.3, 2);
   const at::Tensor idx = random_ids({2, 6});
   const at::Tensor logits = model(idx), loss = model->loss(idx, idx);
   model->to(at::kBFloat16);
   CHECK(model(idx).scalar_type() == at::kBFloat16);
-  CHECK_THAT(model(idx), AllClose(logits, 5e-2, 5e-2));  // bfloat16 has 8 bits
+  CHECK_THAT(model(idx), AllClose(logits, 5e-2, 5e-2));  // bfloat16 has 8 bits of precision
   CHECK(model->loss(idx, idx).scalar_type() == at::kFloat);
   CHECK_THAT(model->loss(idx, idx), AllClose(loss, 2e-2, 0));
   model->loss(idx, idx).backward();
   CHECK(model->transformer->wte->weight.grad().scalar_type() == at::kBFloat16);
 }
 
-TEST_CASE("a GPT learns a sequence by heart", "[gpt]") {
-  GPT model(small().seed(1));
+TEST_CASE("GPT can be trained to memorise a sequence", "[gpt]") {
+  GPT model(small_gpt_options().seed(1));
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2));
   const at::Tensor text = at::arange(9).mul(3).remainder(11).unsqueeze(0);
   const at::Tensor idx = text.narrow(1, 0, 8), targets = text.narrow(1, 1, 8);
   const double before = model->loss(idx, targets).item<double>();
-  CHECK(std::abs(before - std::log(11.0)) < 0.1);  // it knows nothing: near ln V
+  CHECK(std::abs(before - std::log(11.0)) < 0.1);  // an untrained model: ln V
   for (int step = 0; step < 100; ++step) {
     optimizer.zero_grad();
     model->loss(idx, targets).backward();
@@ -384,23 +237,23 @@ TEST_CASE("a GPT learns a sequence by heart", "[gpt]") {
   CHECK_THAT(model(idx).argmax(-1), Equals(targets));
 }
 
-TEST_CASE("a GPT takes an empty batch and no tokens", "[gpt]") {
-  GPT model(small());
+TEST_CASE("GPT accepts an empty batch and empty sequences", "[gpt]") {
+  GPT model(small_gpt_options());
   CHECK(model(at::zeros({0, 6}, at::kLong)).sizes() == at::IntArrayRef({0, 6, 11}));
   CHECK(model(at::zeros({2, 0}, at::kLong)).sizes() == at::IntArrayRef({2, 0, 11}));
 }
 
-TEST_CASE("a GPT works in Sequential", "[gpt]") {
-  GPT model(small());
+TEST_CASE("GPT works in Sequential", "[gpt]") {
+  GPT model(small_gpt_options());
   torch::nn::Sequential sequence(model, torch::nn::Linear(11, 2));
   const at::Tensor idx = random_ids({2, 6});
   CHECK(sequence->forward(idx).sizes() == at::IntArrayRef({2, 6, 2}));
 }
 
-TEST_CASE("a GPT prints as it is made", "[gpt]") {
+TEST_CASE("GPT prints its constructor call", "[gpt]") {
   CHECK(printed(*GPT(GPTOptions(65))) ==
         "mini::GPT(vocab_size=65, block_size=64, n_layer=4, n_head=4, n_embd=128)");
-  const GPT model(small().bias(true).dropout(0.1).gelu_approximate("tanh").seed(42));
+  const GPT model(small_gpt_options().bias(true).dropout(0.1).gelu_approximate("tanh").seed(42));
   CHECK(printed(*model) ==
         "mini::GPT(vocab_size=11, block_size=8, n_layer=2, n_head=3, n_embd=12, dropout=0.1, "
         "bias=true, gelu_approximate=tanh, seed=42)");
@@ -411,27 +264,28 @@ TEST_CASE("a GPT prints as it is made", "[gpt]") {
         "mini::MultiHeadAttention(n_embd=12, n_head=3, bias=true, causal=true, dropout=0.1)");
 }
 
-TEST_CASE("a GPT refuses options that cannot be", "[gpt]") {
-  const auto refused = [](const GPTOptions& options, const char* message) {
+TEST_CASE("GPT rejects invalid options", "[gpt]") {
+  const auto rejects = [](const GPTOptions& options, const char* message) {
     CHECK_THROWS_WITH(GPT(options), ContainsSubstring(message));
   };
-  refused(GPTOptions(0),
+  rejects(GPTOptions(0),
           "GPT: expected vocab_size, block_size and n_layer above 0, got vocab_size 0, block_size "
           "64 and n_layer 4");
-  refused(small().block_size(0), "got vocab_size 11, block_size 0 and n_layer 2");
-  refused(small().n_layer(0), "and n_layer 0");
-  refused(small().n_head(5),
+  rejects(small_gpt_options().block_size(0), "got vocab_size 11, block_size 0 and n_layer 2");
+  rejects(small_gpt_options().n_layer(0), "and n_layer 0");
+  rejects(small_gpt_options().n_head(5),
           "GPT: expected n_embd to be a multiple of n_head, both above 0, got n_embd 12 and n_head "
           "5");
-  refused(small().n_head(0), "got n_embd 12 and n_head 0");
-  refused(small().n_embd(0), "got n_embd 0 and n_head 3");
-  refused(small().dropout(NAN), "GPT: expected a dropout probability in [0, 1], got nan");
-  refused(small().gelu_approximate("fast"),
-          "GPT: expected gelu_approximate to be none or tanh, got fast");
+  rejects(small_gpt_options().n_head(0), "got n_embd 12 and n_head 0");
+  rejects(small_gpt_options().n_embd(0), "got n_embd 0 and n_head 3");
+  rejects(small_gpt_options().dropout(NAN),
+          "GPT: expected a dropout probability in [0, 1], got nan");
+  rejects(small_gpt_options().gelu_approximate("fast"),
+          "GPT: expected gelu_approximate \"none\" or \"tanh\", got \"fast\"");
 }
 
-TEST_CASE("a GPT refuses tokens that cannot be", "[gpt]") {
-  GPT model(small());
+TEST_CASE("GPT rejects invalid tokens", "[gpt]") {
+  GPT model(small_gpt_options());
   const at::Tensor idx = at::zeros({2, 6}, at::kLong);
   CHECK_THROWS_WITH(
       model(at::zeros({1, 9}, at::kLong)),
@@ -458,9 +312,10 @@ TEST_CASE("a GPT refuses tokens that cannot be", "[gpt]") {
                           wrong, [](int64_t, const MultiHeadAttentionImpl::Projections&) {}),
                       ContainsSubstring("GPT::for_each_projection" + message));
   }
-  CHECK_THROWS_WITH(model->loss(idx, idx.narrow(1, 0, 5)),
-                    ContainsSubstring("GPT::loss: expected idx and targets of one shape (B, T), B "
-                                      "and T above 0, got idx [2, 6] and targets [2, 5]"));
+  CHECK_THROWS_WITH(
+      model->loss(idx, idx.narrow(1, 0, 5)),
+      ContainsSubstring("GPT::loss: expected idx and targets of equal shape (B, T), B "
+                        "and T above 0, got idx [2, 6] and targets [2, 5]"));
   CHECK_THROWS_WITH(model->loss(idx.narrow(1, 0, 0), idx.narrow(1, 0, 0)),
                     ContainsSubstring("got idx [2, 0] and targets [2, 0]"));
   CHECK_THROWS_WITH(model->last_logits(idx.narrow(1, 0, 0)),

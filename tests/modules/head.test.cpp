@@ -35,7 +35,7 @@ std::vector<at::Tensor> weights_of(const Head& head) {
 
 }  // namespace
 
-TEST_CASE("the lesson's window and head give the lesson's numbers", "[head]") {
+TEST_CASE("Head reproduces the numbers of the lesson", "[head]") {
   torch::manual_seed(42);
   const at::Tensor x = at::randn({1, 4, 128});
   Head head(HeadOptions(128, 32));
@@ -53,7 +53,7 @@ TEST_CASE("the lesson's window and head give the lesson's numbers", "[head]") {
   CHECK_THAT(head(x), AllClose(steps.output, 0, 1e-6));
 }
 
-TEST_CASE("a head is three projections around attention", "[head]") {
+TEST_CASE("Head applies attention to its three projections", "[head]") {
   Head head(HeadOptions(12, 5).seed(1));
   const at::Tensor x = at::randn({2, 6, 12});
   const at::Tensor q = at::matmul(x, head->query->weight.t());
@@ -65,7 +65,7 @@ TEST_CASE("a head is three projections around attention", "[head]") {
   CHECK(head(x).sizes() == at::IntArrayRef({2, 6, 5}));
 }
 
-TEST_CASE("a head takes any number of leading dimensions, and none", "[head]") {
+TEST_CASE("Head accepts any number of leading dimensions, including none", "[head]") {
   Head head(HeadOptions(12, 5).seed(1));
   const at::Tensor x = at::randn({2, 3, 6, 12});
   const at::Tensor all = head(x);
@@ -75,7 +75,7 @@ TEST_CASE("a head takes any number of leading dimensions, and none", "[head]") {
   CHECK(head(at::randn({0, 6, 12})).sizes() == at::IntArrayRef({0, 6, 5}));
 }
 
-TEST_CASE("a head registers query, key and value, without bias, in that order", "[head]") {
+TEST_CASE("Head registers query, key and value, in that order and without bias", "[head]") {
   Head head(HeadOptions(12, 5));
   std::vector<std::string> names;
   for (const auto& parameter : head->named_parameters()) {
@@ -87,7 +87,7 @@ TEST_CASE("a head registers query, key and value, without bias, in that order", 
   CHECK(head->buffers().empty());
 }
 
-TEST_CASE("a seeded head has the same weights whenever it is built", "[head]") {
+TEST_CASE("equal seeds give equal Heads", "[head]") {
   const Head first(HeadOptions(128, 32).seed(42));
   at::rand({17});
   const Head other_module(HeadOptions(7, 3));
@@ -100,32 +100,32 @@ TEST_CASE("a seeded head has the same weights whenever it is built", "[head]") {
     CHECK_THAT(weights_of(in_a_thread)[i], Equals(weights_of(first)[i]));
     CHECK_FALSE(at::equal(weights_of(third)[i], weights_of(first)[i]));
   }
-  SECTION("its own projections differ from each other") {
+  SECTION("its three projections differ") {
     CHECK_FALSE(at::equal(first->query->weight, first->key->weight));
     CHECK_FALSE(at::equal(first->key->weight, first->value->weight));
     CHECK_FALSE(at::equal(first->query->weight, first->value->weight));
   }
-  SECTION("they are the weights of three Linear drawn in order under that seed") {
+  SECTION("the weights are those of three Linear drawn in order with that seed") {
     torch::manual_seed(42);
     for (const at::Tensor& weight : weights_of(first)) {
       torch::nn::Linear linear(torch::nn::LinearOptions(128, 32).bias(false));
       CHECK_THAT(weight, Equals(linear->weight));
     }
   }
-  SECTION("its projections know their sizes, as those without a seed do") {
+  SECTION("its projections have the options of an ordinary Linear") {
     for (const torch::nn::Linear& linear : {first->query, first->key, first->value}) {
       CHECK(linear->options.in_features() == 128);
       CHECK(linear->options.out_features() == 32);
     }
   }
-  SECTION("the number of threads does not matter") {
+  SECTION("the weights do not depend on the number of threads") {
     const Threads three(3);
     const Head threaded(HeadOptions(128, 32).seed(42));
     CHECK_THAT(threaded->query->weight, Equals(first->query->weight));
   }
 }
 
-TEST_CASE("building a seeded head leaves the global generator alone", "[head]") {
+TEST_CASE("a seeded Head does not use the global generator", "[head]") {
   torch::manual_seed(7);
   const at::Tensor expected = at::rand({5});
   torch::manual_seed(7);
@@ -133,7 +133,7 @@ TEST_CASE("building a seeded head leaves the global generator alone", "[head]") 
   CHECK_THAT(at::rand({5}), Equals(expected));
 }
 
-TEST_CASE("a head without a seed follows the global generator", "[head]") {
+TEST_CASE("a Head without a seed draws from the global generator", "[head]") {
   torch::manual_seed(5);
   const Head first(HeadOptions(16, 4));
   const Head next(HeadOptions(16, 4));
@@ -143,7 +143,7 @@ TEST_CASE("a head without a seed follows the global generator", "[head]") {
   CHECK_FALSE(at::equal(next->query->weight, first->query->weight));
 }
 
-TEST_CASE("a head's options reach attention", "[head]") {
+TEST_CASE("Head passes its options to attention", "[head]") {
   const at::Tensor x = at::randn({2, 6, 12});
   Head plain(HeadOptions(12, 5).seed(1));
   const at::Tensor q = plain->query->forward(x), k = plain->key->forward(x),
@@ -167,7 +167,7 @@ TEST_CASE("a head's options reach attention", "[head]") {
   }
 }
 
-TEST_CASE("a head's dropout acts in training and not in evaluation", "[head]") {
+TEST_CASE("Head applies dropout in training mode only", "[head]") {
   const at::Tensor x = at::randn({2, 6, 12});
   Head head(HeadOptions(12, 5).seed(1).dropout(0.5));
   Head plain(HeadOptions(12, 5).seed(1));
@@ -178,14 +178,14 @@ TEST_CASE("a head's dropout acts in training and not in evaluation", "[head]") {
   torch::manual_seed(3);
   CHECK_THAT(head(x), Equals(first));
 
-  model->eval();  // the parent's mode reaches the head
+  model->eval();  // eval() of the parent reaches the head
   CHECK_THAT(head(x), Equals(head(x)));
   CHECK_THAT(head(x), AllClose(plain(x), 0, 1e-6));
   model->train();
   CHECK_FALSE(at::equal(head(x), head(x)));
 }
 
-TEST_CASE("a head can be cloned, saved and loaded", "[head]") {
+TEST_CASE("Head supports clone, save, load and conversion", "[head]") {
   const at::Tensor x = at::randn({2, 6, 12});
   Head head(HeadOptions(12, 5).causal(true).scale(0.3));
   SECTION("a clone is equal and independent") {
@@ -199,7 +199,7 @@ TEST_CASE("a head can be cloned, saved and loaded", "[head]") {
     CHECK_FALSE(at::equal(clone->forward(x), head(x)));
     CHECK(clone->query->weight.data_ptr() != head->query->weight.data_ptr());
   }
-  SECTION("torch::save and torch::load bring the weights back") {
+  SECTION("torch::save and torch::load restore the weights") {
     std::stringstream stream;
     torch::save(head, stream);
     Head loaded(HeadOptions(12, 5).causal(true).scale(0.3));
@@ -207,7 +207,7 @@ TEST_CASE("a head can be cloned, saved and loaded", "[head]") {
     torch::load(loaded, stream);
     CHECK_THAT(loaded(x), Equals(head(x)));
   }
-  SECTION("it moves to another dtype, mask and all") {
+  SECTION("to() converts it to another dtype") {
     const at::Tensor expected = head(x);
     head->to(at::kDouble);
     CHECK(head(x.to(at::kDouble)).scalar_type() == at::kDouble);
@@ -215,7 +215,7 @@ TEST_CASE("a head can be cloned, saved and loaded", "[head]") {
   }
 }
 
-TEST_CASE("a head works in Sequential, with or without a mask", "[head]") {
+TEST_CASE("Head works in Sequential, and in AnyModule with a mask", "[head]") {
   Head head(HeadOptions(12, 5).seed(1));
   torch::nn::Sequential model(head, torch::nn::Linear(5, 2));
   CHECK(model->forward(at::randn({2, 6, 12})).sizes() == at::IntArrayRef({2, 6, 2}));
@@ -225,7 +225,7 @@ TEST_CASE("a head works in Sequential, with or without a mask", "[head]") {
   CHECK_THAT(any.forward(x, keep), Equals(head(x, keep)));
 }
 
-TEST_CASE("a head learns", "[head]") {
+TEST_CASE("training a Head reduces its loss", "[head]") {
   torch::manual_seed(0);
   Head head(HeadOptions(8, 4).seed(1));
   const at::Tensor x = at::randn({4, 6, 8}), target = at::randn({4, 6, 4});
@@ -243,13 +243,13 @@ TEST_CASE("a head learns", "[head]") {
   CHECK(loss().item<double>() < before);
 }
 
-TEST_CASE("a head prints as it is made", "[head]") {
+TEST_CASE("Head prints its constructor call", "[head]") {
   CHECK(printed(*Head(HeadOptions(128, 32))) == "mini::Head(n_embd=128, head_size=32)");
   CHECK(printed(*Head(HeadOptions(128, 32).causal(true).dropout(0.1).scale(1.0).seed(42))) ==
         "mini::Head(n_embd=128, head_size=32, causal=true, dropout=0.1, scale=1, seed=42)");
 }
 
-TEST_CASE("a head refuses options and inputs that cannot be", "[head]") {
+TEST_CASE("Head rejects invalid options and inputs", "[head]") {
   CHECK_THROWS_WITH(Head(HeadOptions(0, 32)),
                     ContainsSubstring("Head: expected n_embd and head_size above 0, got n_embd 0"));
   CHECK_THROWS_WITH(Head(HeadOptions(128, -1)), ContainsSubstring("and head_size -1"));

@@ -2,9 +2,6 @@
 #include "mini/multi_head_attention.h"
 
 #include <cmath>
-#include <sstream>
-#include <string>
-#include <thread>
 #include <vector>
 
 #include "mini/head.h"
@@ -17,13 +14,7 @@ namespace {
 
 using Options = MultiHeadAttentionOptions;
 
-// Rows of c_attn's weight that are one head's: which = 0 queries, 1 keys, 2 values.  (hs, C)
-at::Tensor rows_of_head(const MultiHeadAttention& attention, int64_t which, int64_t head) {
-  const int64_t C = attention->options.n_embd(), hs = C / attention->options.n_head();
-  return attention->c_attn->weight.detach().narrow(0, which * C + head * hs, hs);
-}
-
-// A Head with the weights and the options of one of the heads.
+// A Head with the options of `attention` and the weights of its head `index`.
 Head single_head(const MultiHeadAttention& attention, int64_t index) {
   const Options& options = attention->options;
   Head head(HeadOptions(options.n_embd(), options.n_embd() / options.n_head())
@@ -36,18 +27,18 @@ Head single_head(const MultiHeadAttention& attention, int64_t index) {
   return head;
 }
 
-// Attention's own packed product, cut by hand: which = 0 q, 1 k, 2 v.  (B, nh, T, hs)
-at::Tensor heads_of(const MultiHeadAttention& attention, const at::Tensor& x, int64_t which) {
+// One part of c_attn's output. part: 0 queries, 1 keys, 2 values.  (B, nh, T, hs)
+at::Tensor heads_of(const MultiHeadAttention& attention, const at::Tensor& x, int64_t part) {
   const int64_t C = attention->options.n_embd(), nh = attention->options.n_head();
   const at::Tensor packed = at::linear(x, attention->c_attn->weight, attention->c_attn->bias);
-  return packed.narrow(-1, which * C, C)
+  return packed.narrow(-1, part * C, C)
       .reshape({x.size(0), x.size(1), nh, C / nh})
       .permute({0, 2, 1, 3});
 }
 
 }  // namespace
 
-TEST_CASE("multi-head attention is its heads side by side, then a projection",
+TEST_CASE("MultiHeadAttention equals concatenated Heads and a projection",
           "[multi_head_attention]") {
   const at::Tensor x = at::randn({2, 6, 12});
   for (const int64_t n_head : {1, 3, 4}) {
@@ -74,7 +65,7 @@ TEST_CASE("multi-head attention is its heads side by side, then a projection",
   }
 }
 
-TEST_CASE("multi-head attention takes any number of leading dimensions, and none",
+TEST_CASE("MultiHeadAttention accepts any number of leading dimensions, including none",
           "[multi_head_attention]") {
   MultiHeadAttention attention(Options(12, 3).seed(1));
   const at::Tensor x = at::randn({2, 3, 6, 12});
@@ -88,22 +79,7 @@ TEST_CASE("multi-head attention takes any number of leading dimensions, and none
         at::IntArrayRef({0, 3, 6, 6}));
 }
 
-TEST_CASE("multi-head attention registers nanoGPT's parameters", "[multi_head_attention]") {
-  MultiHeadAttention plain(Options(12, 3));
-  CHECK(parameter_names(*plain) == std::vector<std::string>{"c_attn.weight", "c_proj.weight"});
-  MultiHeadAttention with_bias(Options(12, 3).bias(true));
-  CHECK(parameter_names(*with_bias) ==
-        std::vector<std::string>{"c_attn.weight", "c_attn.bias", "c_proj.weight", "c_proj.bias"});
-  CHECK(with_bias->c_attn->weight.sizes() == at::IntArrayRef({36, 12}));
-  CHECK(with_bias->c_attn->bias.sizes() == at::IntArrayRef({36}));
-  CHECK(with_bias->c_proj->weight.sizes() == at::IntArrayRef({12, 12}));
-  CHECK(with_bias->buffers().empty());
-  for (const at::Tensor& parameter : with_bias->parameters()) {
-    CHECK(parameter.requires_grad());
-  }
-}
-
-TEST_CASE("multi-head attention adds its biases", "[multi_head_attention]") {
+TEST_CASE("MultiHeadAttention adds its biases", "[multi_head_attention]") {
   MultiHeadAttention attention(Options(12, 3).bias(true).seed(1));
   const at::Tensor x = at::randn({2, 6, 12});
   const at::Tensor heads = mini::scaled_dot_product_attention(
@@ -115,7 +91,7 @@ TEST_CASE("multi-head attention adds its biases", "[multi_head_attention]") {
   CHECK(attention->c_proj->bias.abs().min().item<double>() > 0);
 }
 
-TEST_CASE("a mask reaches every head of multi-head attention", "[multi_head_attention]") {
+TEST_CASE("MultiHeadAttention applies the mask to every head", "[multi_head_attention]") {
   MultiHeadAttention attention(Options(12, 3).seed(1));
   const at::Tensor x = at::randn({2, 6, 12});
   for (const at::Tensor& keep :
@@ -132,7 +108,7 @@ TEST_CASE("a mask reaches every head of multi-head attention", "[multi_head_atte
                     ContainsSubstring("[2, 3, 6, 6], got [2, 6, 6]"));
 }
 
-TEST_CASE("multi-head attention gives the gradients of its equation", "[multi_head_attention]") {
+TEST_CASE("MultiHeadAttention has the gradients of its equation", "[multi_head_attention]") {
   MultiHeadAttention attention(Options(12, 3).bias(true).causal(true).seed(1));
   const at::Tensor x = at::randn({2, 6, 12}).requires_grad_();
   const at::Tensor upstream = at::randn({2, 6, 12});
@@ -152,7 +128,7 @@ TEST_CASE("multi-head attention gives the gradients of its equation", "[multi_he
   }
 }
 
-TEST_CASE("with a cache, causal attention piece by piece is attention at once",
+TEST_CASE("causal MultiHeadAttention computes the same in pieces with a cache as in one call",
           "[multi_head_attention]") {
   MultiHeadAttention attention(Options(12, 3).causal(true).bias(true).seed(1));
   const at::NoGradGuard no_grad;
@@ -171,11 +147,11 @@ TEST_CASE("with a cache, causal attention piece by piece is attention at once",
   CHECK_THAT(cache.values(), AllClose(heads_of(attention, x, 2), 1e-5, 1e-6));
 }
 
-TEST_CASE("a mask over a cache spans all that it holds", "[multi_head_attention]") {
+TEST_CASE("with a cache, the mask covers all cached keys", "[multi_head_attention]") {
   MultiHeadAttention attention(Options(12, 3).seed(1));
   const at::NoGradGuard no_grad;
   const at::Tensor x = at::randn({2, 5, 12});
-  const at::Tensor keep = at::rand({2, 5}).gt(0.3);  // the last two queries, all keys
+  const at::Tensor keep = at::rand({2, 5}).gt(0.3);  // for the last two queries and all keys
   KvCache cache(8);
   attention->forward(x.narrow(1, 0, 3), {}, &cache);
   const at::Tensor actual = attention->forward(x.narrow(1, 3, 2), keep, &cache);
@@ -183,11 +159,12 @@ TEST_CASE("a mask over a cache spans all that it holds", "[multi_head_attention]
   CHECK_THAT(actual, AllClose(attention(x, all_keep).narrow(1, 3, 2), 1e-5, 1e-6));
 }
 
-TEST_CASE("a cache that loses gradients or does not fit is refused", "[multi_head_attention]") {
+TEST_CASE("MultiHeadAttention rejects a cache that is too small or would lose gradients",
+          "[multi_head_attention]") {
   MultiHeadAttention attention(Options(12, 3));
   KvCache cache(4);
   CHECK_THROWS_WITH(attention->forward(at::zeros({2, 3, 12}), {}, &cache),
-                    ContainsSubstring("that need no gradient"));
+                    ContainsSubstring("that require no gradients"));
   const at::NoGradGuard no_grad;
   CHECK_THROWS_WITH(attention->forward(at::zeros({2, 5, 12}), {}, &cache),
                     ContainsSubstring("at most 4 more positions (capacity 4, length 0), got 5"));
@@ -196,7 +173,7 @@ TEST_CASE("a cache that loses gradients or does not fit is refused", "[multi_hea
   CHECK(cache.length() == 0);
 }
 
-TEST_CASE("the future does not leak through causal multi-head attention",
+TEST_CASE("causal MultiHeadAttention does not depend on later positions",
           "[multi_head_attention]") {
   MultiHeadAttention attention(Options(12, 3).causal(true).seed(1));
   const at::Tensor x = at::randn({2, 6, 12});
@@ -206,78 +183,7 @@ TEST_CASE("the future does not leak through causal multi-head attention",
   CHECK_THAT(attention->attention_steps(x).weights.triu(1), Equals(at::zeros({2, 3, 6, 6})));
 }
 
-TEST_CASE("seeded multi-head attention has the same weights whenever it is built",
-          "[multi_head_attention]") {
-  const Options options = Options(24, 4).bias(true).seed(42);
-  const MultiHeadAttention first(options);
-  at::rand({17});
-  const MultiHeadAttention second(options);
-  MultiHeadAttention in_a_thread{nullptr};
-  std::thread([&] { in_a_thread = MultiHeadAttention(options); }).join();
-  check_same_parameters(*second, *first);
-  check_same_parameters(*in_a_thread, *first);
-  const MultiHeadAttention other(Options(24, 4).bias(true).seed(43));
-  CHECK_FALSE(at::equal(other->c_attn->weight, first->c_attn->weight));
-
-  SECTION("they are the weights of two Linear drawn in order under that seed") {
-    torch::manual_seed(42);
-    const torch::nn::Linear c_attn(24, 72), c_proj(24, 24);
-    CHECK_THAT(first->c_attn->weight, Equals(c_attn->weight));
-    CHECK_THAT(first->c_attn->bias, Equals(c_attn->bias));
-    CHECK_THAT(first->c_proj->weight, Equals(c_proj->weight));
-    CHECK_THAT(first->c_proj->bias, Equals(c_proj->bias));
-  }
-  SECTION("the projections know their sizes") {
-    CHECK(first->c_attn->options.in_features() == 24);
-    CHECK(first->c_attn->options.out_features() == 72);
-    CHECK(first->c_attn->options.bias());
-    CHECK(first->c_proj->options.out_features() == 24);
-  }
-  SECTION("the global generator is left alone") {
-    torch::manual_seed(7);
-    const at::Tensor expected = at::rand({5});
-    torch::manual_seed(7);
-    const MultiHeadAttention again(options);
-    CHECK_THAT(at::rand({5}), Equals(expected));
-  }
-}
-
-TEST_CASE("multi-head attention without a seed follows the global generator",
-          "[multi_head_attention]") {
-  torch::manual_seed(5);
-  const MultiHeadAttention first(Options(12, 3));
-  const MultiHeadAttention next(Options(12, 3));
-  torch::manual_seed(5);
-  const MultiHeadAttention again(Options(12, 3));
-  check_same_parameters(*again, *first);
-  CHECK_FALSE(at::equal(next->c_attn->weight, first->c_attn->weight));
-}
-
-TEST_CASE("no two heads of one module share weights", "[multi_head_attention]") {
-  const MultiHeadAttention attention(Options(32, 4).seed(42));
-  std::vector<at::Tensor> parts;  // (hs, C)
-  for (int64_t which = 0; which < 3; ++which) {
-    for (int64_t head = 0; head < 4; ++head) {
-      parts.push_back(rows_of_head(attention, which, head));
-    }
-  }
-  for (size_t i = 0; i < parts.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      CHECK_FALSE(at::allclose(parts[i], parts[j], 0, 1e-3));
-    }
-  }
-  // Equal heads would stack to the rank of one.
-  const auto rank = [](const at::Tensor& matrix) {
-    return at::linalg_svdvals(matrix).gt(1e-3).sum().item<int64_t>();
-  };
-  for (int64_t which = 0; which < 3; ++which) {
-    CHECK(rank(rows_of_head(attention, which, 0)) == 8);
-    CHECK(rank(attention->c_attn->weight.detach().narrow(0, which * 32, 32)) > 24);
-  }
-}
-
-TEST_CASE("multi-head attention's dropout acts in training and not in evaluation",
-          "[multi_head_attention]") {
+TEST_CASE("MultiHeadAttention applies dropout in training mode only", "[multi_head_attention]") {
   const at::Tensor x = at::randn({2, 6, 12});
   MultiHeadAttention attention(Options(12, 3).seed(1).dropout(0.5));
   MultiHeadAttention plain(Options(12, 3).seed(1));
@@ -288,31 +194,31 @@ TEST_CASE("multi-head attention's dropout acts in training and not in evaluation
   torch::manual_seed(3);
   CHECK_THAT(attention(x), Equals(first));
 
-  model->eval();  // the parent's mode reaches it
+  model->eval();  // eval() of the parent reaches the module
   CHECK_THAT(attention(x), Equals(attention(x)));
   CHECK_THAT(attention(x), Equals(plain(x)));
   model->train();
   CHECK_FALSE(at::equal(attention(x), attention(x)));
 
-  SECTION("it acts on the weights and on the output") {
+  SECTION("dropout acts on the weights and on the output") {
     const at::NoGradGuard no_grad;
-    attention->c_proj->weight.copy_(at::eye(12));  // so that the output is the heads'
+    attention->c_proj->weight.copy_(at::eye(12));  // the output is the concatenated heads
     plain->c_proj->weight.copy_(at::eye(12));
     torch::manual_seed(3);
     const at::Tensor output = attention(x), undropped = plain(x);
     const at::Tensor kept = output.ne(0);
     const double share = kept.to(at::kFloat).mean().item<double>();
     CHECK(share > 0.35);
-    CHECK(share < 0.65);  // half of the output; a row whose weights are all dropped is rare
+    CHECK(share < 0.65);  // half of the output: a row rarely loses all its weights
     CHECK_FALSE(at::allclose(output.masked_select(kept), 2 * undropped.masked_select(kept)));
   }
-  SECTION("the steps' weights are those before dropout, the output is after it") {
+  SECTION("attention_steps returns the weights before dropout and the output after it") {
     CHECK_THAT(attention->attention_steps(x).weights,
                AllClose(plain->attention_steps(x).weights, 1e-5, 1e-6));
     CHECK_FALSE(
         at::allclose(attention->attention_steps(x).output, plain->attention_steps(x).output));
   }
-  SECTION("probability 1 gives zeros and gradients of zero") {
+  SECTION("probability 1 gives an output and gradients of zero") {
     MultiHeadAttention all(Options(12, 3).dropout(1.0));
     const at::Tensor output = all(x);
     CHECK_THAT(output, Equals(at::zeros({2, 6, 12})));
@@ -321,40 +227,7 @@ TEST_CASE("multi-head attention's dropout acts in training and not in evaluation
   }
 }
 
-TEST_CASE("multi-head attention can be cloned, saved, loaded and converted",
-          "[multi_head_attention]") {
-  const at::Tensor x = at::randn({2, 6, 12});
-  const Options options = Options(12, 3).causal(true).bias(true).scale(0.3);
-  MultiHeadAttention attention(options);
-  SECTION("a clone is equal and independent") {
-    const auto clone = clone_of(attention);
-    CHECK_THAT(clone->forward(x), Equals(attention(x)));
-    {
-      const at::NoGradGuard no_grad;
-      clone->c_attn->weight.zero_();
-    }
-    CHECK_FALSE(at::equal(clone->forward(x), attention(x)));
-  }
-  SECTION("torch::save and torch::load bring the weights back") {
-    std::stringstream stream;
-    torch::save(attention, stream);
-    MultiHeadAttention loaded(options);
-    CHECK_FALSE(at::equal(loaded(x), attention(x)));
-    torch::load(loaded, stream);
-    CHECK_THAT(loaded(x), Equals(attention(x)));
-  }
-  SECTION("it moves to another dtype") {
-    const at::Tensor expected = attention(x);
-    attention->to(at::kDouble);
-    CHECK_THAT(attention(x.to(at::kDouble)), AllClose(expected, 1e-4, 1e-5));
-    attention->to(at::kBFloat16);
-    const at::Tensor halves = attention(x.to(at::kBFloat16));
-    CHECK(halves.scalar_type() == at::kBFloat16);
-    CHECK_THAT(halves, AllClose(expected, 5e-2, 5e-2));  // bfloat16 has 8 bits
-  }
-}
-
-TEST_CASE("multi-head attention works in Sequential, with or without a mask",
+TEST_CASE("MultiHeadAttention works in Sequential, and in AnyModule with a mask",
           "[multi_head_attention]") {
   MultiHeadAttention attention(Options(12, 3).seed(1));
   torch::nn::Sequential model(attention, torch::nn::Linear(12, 2));
@@ -365,7 +238,7 @@ TEST_CASE("multi-head attention works in Sequential, with or without a mask",
   CHECK_THAT(any.forward(x, keep), Equals(attention(x, keep)));
 }
 
-TEST_CASE("multi-head attention prints as it is made", "[multi_head_attention]") {
+TEST_CASE("MultiHeadAttention prints its constructor call", "[multi_head_attention]") {
   CHECK(printed(*MultiHeadAttention(Options(128, 4))) ==
         "mini::MultiHeadAttention(n_embd=128, n_head=4)");
   CHECK(printed(*MultiHeadAttention(
@@ -374,21 +247,20 @@ TEST_CASE("multi-head attention prints as it is made", "[multi_head_attention]")
         "scale=1, seed=42)");
 }
 
-TEST_CASE("multi-head attention refuses options and inputs that cannot be",
-          "[multi_head_attention]") {
-  const auto refused = [](const Options& options, const char* message) {
+TEST_CASE("MultiHeadAttention rejects invalid options and inputs", "[multi_head_attention]") {
+  const auto rejects = [](const Options& options, const char* message) {
     CHECK_THROWS_WITH(MultiHeadAttention(options), ContainsSubstring(message));
   };
-  refused(
+  rejects(
       Options(128, 3),
       "MultiHeadAttention: expected n_embd to be a multiple of n_head, both above 0, got n_embd "
       "128 and n_head 3");
-  refused(Options(0, 4), "got n_embd 0 and n_head 4");
-  refused(Options(128, 0), "got n_embd 128 and n_head 0");
-  refused(Options(-4, 2), "got n_embd -4 and n_head 2");
-  refused(Options(128, 4).dropout(-0.1), "expected a dropout probability in [0, 1], got -0.1");
-  refused(Options(128, 4).dropout(NAN), "[0, 1], got nan");
-  refused(Options(128, 4).scale(NAN), "MultiHeadAttention: expected a finite scale, got nan");
+  rejects(Options(0, 4), "got n_embd 0 and n_head 4");
+  rejects(Options(128, 0), "got n_embd 128 and n_head 0");
+  rejects(Options(-4, 2), "got n_embd -4 and n_head 2");
+  rejects(Options(128, 4).dropout(-0.1), "expected a dropout probability in [0, 1], got -0.1");
+  rejects(Options(128, 4).dropout(NAN), "[0, 1], got nan");
+  rejects(Options(128, 4).scale(NAN), "MultiHeadAttention: expected a finite scale, got nan");
 
   MultiHeadAttention attention(Options(12, 3));
   CHECK_THROWS_WITH(

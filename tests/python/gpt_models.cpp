@@ -1,4 +1,4 @@
-// What test_pretrained.py asks of the library: what a GPT from outside computes, and to save it.
+// The program of test_pretrained.py: loads a pretrained GPT, then evaluates or saves it.
 // SPDX-License-Identifier: MIT
 
 #include <torch/torch.h>
@@ -18,13 +18,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A GPT-2 directory, or a nanoGPT's file of a model with `n_head` heads.
+/// Loads a GPT-2 directory, or a nanoGPT's file with `n_head` heads.
 mini::GPT load(const fs::path& path, std::int64_t n_head) {
   return fs::is_directory(path) ? mini::load_gpt2(path) : mini::load_nanogpt(path, n_head);
 }
 
-/// Of the "tokens" (B, T) of a file: their logits, the loss of each token after the first with its
-/// gradients, and how the model continues the "prompt" by its likeliest tokens.
+/// Reads "tokens" (B, T) and "prompt" from `input`. Writes to `output` the logits of the tokens,
+/// the loss over all tokens but the first, its gradients, and a greedy continuation of the prompt.
 void evaluate(mini::GPT& model, const fs::path& input, const fs::path& output) {
   const auto given = mini::load_safetensors(input).tensors;
   const at::Tensor tokens = given["tokens"], prompt = given["prompt"];

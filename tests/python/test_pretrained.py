@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""GPTs from outside, against the package that nobody here wrote: transformers.
+"""Pretrained GPTs: loading and saving, compared with transformers.
 
 The program MINI_GPT_MODELS is gpt_models.cpp, built with the tests.
 """
@@ -27,7 +27,7 @@ HEADS = str(SMALL["n_head"])
 
 
 def scramble(model, seed):
-    """Gives every parameter new numbers, so that none is 0 or 1 as some are to begin with."""
+    """Adds noise to every parameter, so that none keeps its initial 0 or 1."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -105,7 +105,7 @@ def nanogpt(bias, seed=1):
 
 
 def untied(state_dict):
-    """Without the second name of the head, which save_file refuses to write."""
+    """The state_dict without the tied head, which save_file refuses to write twice."""
     return {name: t for name, t in state_dict.items() if not name.endswith("lm_head.weight")}
 
 
@@ -113,7 +113,7 @@ class Pretrained(ProgramTest):
     program = "MINI_GPT_MODELS"
 
     def evaluate(self, model, vocab_size):
-        """What the C++ program makes of `model`, and the tokens that it was asked about."""
+        """Returns tokens, a prompt, and what the C++ program computes for them with `model`."""
         tokens = torch.randint(vocab_size, (3, 17))
         prompt = torch.randint(vocab_size, (2, 5))
         save_file({"tokens": tokens, "prompt": prompt}, self.path("input"))
@@ -163,7 +163,7 @@ class Pretrained(ProgramTest):
                     continued = model.generate(prompt, max_new_tokens=20, do_sample=False)
                     self.assertEqual(results["greedy"].tolist(), continued.tolist())
 
-    def test_each_activation_is_the_package_s(self):
+    def test_each_activation_equals_that_of_transformers(self):
         logits = {}
         for activation in "gelu_new", "gelu_pytorch_tanh", "gelu":
             model = gpt2(activation_function=activation)
@@ -175,7 +175,7 @@ class Pretrained(ProgramTest):
         difference = (logits["gelu"] - logits["gelu_new"]).abs().max()
         self.assertGreater(difference, 2e-4)
 
-    def test_a_gpt2_without_its_head_has_other_names(self):
+    def test_a_gpt2_saved_without_its_head_loads_in_cpp(self):
         model = gpt2()
         model.transformer.save_pretrained(self.path("model"))
         self.assertIn("wte.weight", load_file(self.folder / "model/model.safetensors"))
@@ -196,7 +196,7 @@ class Pretrained(ProgramTest):
         with self.assertNoLogs("transformers", "WARNING"):
             loaded.generate(prompt, max_new_tokens=3, do_sample=False)
 
-        # The file is what the package writes, too.
+        # The file has the names and metadata that transformers writes.
         written = load_file(self.folder / "from_cpp/model.safetensors")
         self.assertEqual(
             written.keys(), load_file(self.folder / "from_python/model.safetensors").keys()
@@ -204,7 +204,7 @@ class Pretrained(ProgramTest):
         with safe_open(self.path("from_cpp/model.safetensors"), "pt") as file:
             self.assertEqual(file.metadata(), {"format": "pt"})
 
-    def test_nanogpt_weights_go_both_ways(self):
+    def test_nanogpt_weights_load_in_cpp_and_back_in_python(self):
         for bias in False, True:
             with self.subTest(bias=bias):
                 model = nanogpt(bias)
@@ -224,7 +224,7 @@ class Pretrained(ProgramTest):
                 other.load_state_dict(load_file(self.path("from_cpp")), strict=True)
                 self.assertTrue(torch.equal(other(tokens), logits))
 
-    def test_names_of_wrappers_and_buffers_of_older_versions(self):
+    def test_a_compiled_nanogpt_with_mask_buffers_loads_in_cpp(self):
         model = nanogpt(bias=True)
         wrapped = torch.compile(model)  # compiles nothing until it is called
         tensors = untied(wrapped.state_dict())
@@ -245,7 +245,7 @@ class Pretrained(ProgramTest):
         tokens = torch.randint(SMALL["vocab_size"], (2, 9))
         torch.testing.assert_close(loaded(tokens).logits, model(tokens), rtol=1e-4, atol=1e-4)
 
-    def test_what_cannot_be_loaded_is_named(self):
+    def test_errors_name_what_cannot_be_loaded(self):
         def error(model):
             model.save_pretrained(self.path("model"))
             return self.run_tool(
@@ -254,7 +254,7 @@ class Pretrained(ProgramTest):
 
         for fields, message in [
             ({"activation_function": "relu"}, "activation_function: expected gelu_new"),
-            ({"n_inner": 50}, "n_inner: expected null or 4 n_embd, of n_embd 24, got 50"),
+            ({"n_inner": 50}, "n_inner: expected null or 4 * n_embd with n_embd = 24, got 50"),
             ({"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon: expected 1e-05, got 1e-06"),
             ({"scale_attn_weights": False}, "scale_attn_weights: expected true, got false"),
             ({"scale_attn_by_inverse_layer_idx": True}, "expected false, got true"),
@@ -279,7 +279,7 @@ class Pretrained(ProgramTest):
             message = self.run_tool(
                 "save-gpt2", self.path("shards"), "0", self.path("out"), status=1
             )
-            self.assertIn("shards and their model.safetensors.index.json", message)
+            self.assertIn("shards (model.safetensors.index.json)", message)
         self.assertFalse((self.folder / "out").exists())
 
 

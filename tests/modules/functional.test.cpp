@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "modules/block_functions.h"
+#include "modules/functional.h"
 
 #include <algorithm>
 #include <array>
@@ -38,7 +38,7 @@ Variables to(at::ScalarType dtype, const Variables& in) {
   return result;
 }
 
-// The result, its gradients for a fixed upstream, and the gradients of a function of these.
+// The result, its gradients for a fixed upstream gradient, and second-order gradients.
 Variables all_orders(const Function& f, const Variables& in) {
   const at::Tensor y = f(in);
   torch::manual_seed(3);
@@ -49,9 +49,9 @@ Variables all_orders(const Function& f, const Variables& in) {
   Variables all{y.detach()};
   for (const at::Tensor& gradient : first) all.push_back(gradient.detach());
   for (const at::Tensor& gradient : torch::autograd::grad({sum}, in, {}, {}, {}, true)) {
-    if (gradient.defined()) all.push_back(gradient);  // the bias has none
+    if (gradient.defined()) all.push_back(gradient);  // the bias has no second-order gradient
   }
-  // Once more without a graph: the way of training.
+  // Once more without create_graph, as in training.
   for (const at::Tensor& gradient : torch::autograd::grad({f(in)}, in, {upstream})) {
     all.push_back(gradient);
   }
@@ -80,7 +80,8 @@ Variables norm_inputs(at::IntArrayRef sizes, bool bias) {
 
 }  // namespace
 
-TEST_CASE("heads are split as LibTorch would, with gradients of both orders", "[block_functions]") {
+TEST_CASE("split_heads equals LibTorch's views, with first- and second-order gradients",
+          "[functional]") {
   const auto ours = [](const Variables& in) {
     return at::cat(mini::detail::split_heads(in[0], 2)).pow(3);
   };
@@ -96,15 +97,15 @@ TEST_CASE("heads are split as LibTorch would, with gradients of both orders", "[
 
   const at::Tensor packed = at::randn({3, 5, 24}).requires_grad_();
   const Variables parts = mini::detail::split_heads(packed, 2);
-  CHECK(parts[1].data_ptr<float>() == packed.data_ptr<float>() + 8);  // nothing is copied
-  parts[2].sum().backward();  // what is not used has a gradient of 0
+  CHECK(parts[1].data_ptr<float>() == packed.data_ptr<float>() + 8);  // a view
+  parts[2].sum().backward();  // the gradient of unused parts is 0
   CHECK(packed.grad().narrow(-1, 0, 16).eq(0).all().item<bool>());
   CHECK(packed.grad().narrow(-1, 16, 8).eq(1).all().item<bool>());
 }
 
-TEST_CASE("attention on the heads of one tensor has the formula's gradients of both orders",
-          "[block_functions]") {
-  // Which third the queries are, then the keys and the values.
+TEST_CASE("attention on split_heads has the formula's first- and second-order gradients",
+          "[functional]") {
+  // order: the parts of split_heads that serve as queries, keys and values.
   const auto check = [](at::IntArrayRef sizes, std::array<size_t, 3> order) {
     const auto heads = [&](const Variables& in) {
       const Variables parts = mini::detail::split_heads(in[0], 2);
@@ -128,13 +129,14 @@ TEST_CASE("attention on the heads of one tensor has the formula's gradients of b
   check({3, 5, 24}, {0, 0, 0});
 }
 
-TEST_CASE("the gradients of the heads of one tensor are one tensor, unless a hook changes one",
-          "[block_functions]") {
+TEST_CASE(
+    "fused attention writes the gradients of split_heads into one tensor, which hooks may change",
+    "[functional]") {
   torch::manual_seed(7);
   const at::Tensor packed = at::randn({3, 5, 24}).requires_grad_();
-  const auto gradient = [&](const std::function<void(const Variables&)>& look_at) {
+  const auto gradient = [&](const std::function<void(const Variables&)>& inspect) {
     const Variables parts = mini::detail::split_heads(packed, 2);
-    look_at(parts);
+    inspect(parts);
     const at::Tensor output = mini::scaled_dot_product_attention(parts[0], parts[1], parts[2]);
     return torch::autograd::grad({output.pow(2).sum()}, {packed})[0];
   };
@@ -157,7 +159,7 @@ TEST_CASE("the gradients of the heads of one tensor are one tensor, unless a hoo
   CHECK_THAT(changed.narrow(-1, 16, 8), Equals(joined.narrow(-1, 16, 8)));
 }
 
-TEST_CASE("gradients of heads are joined wherever they lie", "[block_functions]") {
+TEST_CASE("split_heads concatenates upstream gradients of any memory layout", "[functional]") {
   torch::manual_seed(8);
   const at::Tensor packed = at::randn({3, 5, 24}).requires_grad_();
   const auto check = [&](const Variables& upstream) {
@@ -179,14 +181,14 @@ TEST_CASE("gradients of heads are joined wherever they lie", "[block_functions]"
   check(thirds(at::randn({1, 1, 24}).expand({3, 5, 24})));
 }
 
-TEST_CASE("GELU is LibTorch's, with gradients of both orders", "[block_functions]") {
+TEST_CASE("gelu equals LibTorch's, with first- and second-order gradients", "[functional]") {
   torch::manual_seed(1);
   for (const int64_t n : {1, 7, 16, 37, 1000}) {
     check_like(gelu, libtorch_gelu, {3.0 * at::randn({3, n})});
   }
 }
 
-TEST_CASE("GELU is exact to float32 over the whole line", "[block_functions]") {
+TEST_CASE("gelu is accurate to float32 precision for every x", "[functional]") {
   const at::Tensor x = at::linspace(-12, 12, 200'001, at::kDouble).to(at::kFloat);
   const at::Tensor exact = at::gelu(x.to(at::kDouble));
   for_each_target([&] {
@@ -199,7 +201,7 @@ TEST_CASE("GELU is exact to float32 over the whole line", "[block_functions]") {
   });
 }
 
-TEST_CASE("layer norm is LibTorch's, with gradients of both orders", "[block_functions]") {
+TEST_CASE("layer_norm equals LibTorch's, with first- and second-order gradients", "[functional]") {
   for (const bool bias : {false, true}) {
     for (const int64_t width : {5, 7, 16, 33, 128}) {
       for (const int64_t rows : {1, 5, 200}) {
@@ -209,7 +211,7 @@ TEST_CASE("layer norm is LibTorch's, with gradients of both orders", "[block_fun
   }
 }
 
-TEST_CASE("layer norm adds up its gradients over very many rows", "[block_functions]") {
+TEST_CASE("layer_norm sums the gradients of 5000 rows accurately", "[functional]") {
   const Variables in = norm_inputs({5000, 24}, true);
   const auto gradients = [&](const Function& f, at::ScalarType dtype) {
     const Variables leaves = to(dtype, in);
@@ -222,12 +224,12 @@ TEST_CASE("layer norm adds up its gradients over very many rows", "[block_functi
   }
 }
 
-TEST_CASE("the norm of one number is the bias", "[block_functions]") {
+TEST_CASE("layer_norm of rows of width 1 is the bias", "[functional]") {
   const Variables in = to(at::kFloat, norm_inputs({6, 1}, true));
   CHECK_THAT(norm(in).detach(), AllClose(in[2].detach().expand({6, 1}), 1e-6, 1e-6));
 }
 
-TEST_CASE("no rows have no norm, and weights a gradient of 0", "[block_functions]") {
+TEST_CASE("layer_norm of zero rows is empty, with gradients of 0", "[functional]") {
   const Variables in = to(at::kFloat, norm_inputs({0, 8}, true));
   const at::Tensor y = norm(in);
   CHECK(y.sizes() == at::IntArrayRef{0, 8});
@@ -236,7 +238,7 @@ TEST_CASE("no rows have no norm, and weights a gradient of 0", "[block_functions
   }
 }
 
-TEST_CASE("strided inputs and upstream gradients are read where they are", "[block_functions]") {
+TEST_CASE("gelu and layer_norm accept strided inputs and upstream gradients", "[functional]") {
   torch::manual_seed(2);
   const at::Tensor wide = at::randn({40, 6});
   const Variables in = norm_inputs({6, 40}, true);
@@ -252,7 +254,7 @@ TEST_CASE("strided inputs and upstream gradients are read where they are", "[blo
   }
 }
 
-TEST_CASE("a negated view is read with its sign by GELU and layer norm", "[block_functions]") {
+TEST_CASE("gelu and layer_norm respect the sign of a negated view", "[functional]") {
   const at::Tensor negated = at::_neg_view(at::randn({4, 16}));
   REQUIRE(negated.is_neg());
   CHECK_THAT(mini::detail::gelu(negated, "none"), AllClose(at::gelu(negated), 1e-5, 1e-6));
@@ -260,7 +262,7 @@ TEST_CASE("a negated view is read with its sign by GELU and layer norm", "[block
              AllClose(at::layer_norm(negated, {16}), 1e-5, 1e-5));
 }
 
-TEST_CASE("other dtypes and approximations are LibTorch's", "[block_functions]") {
+TEST_CASE("other dtypes and approximations use LibTorch's functions", "[functional]") {
   torch::manual_seed(4);
   const at::Tensor x = at::randn({5, 24});
   CHECK(mini::detail::gelu(x, "tanh").equal(at::gelu(x, "tanh")));
@@ -272,8 +274,8 @@ TEST_CASE("other dtypes and approximations are LibTorch's", "[block_functions]")
   }
 }
 
-TEST_CASE("GELU's and layer norm's bits do not depend on the number of threads",
-          "[block_functions]") {
+TEST_CASE("gradients of gelu and layer_norm have the same bits for any number of threads",
+          "[functional]") {
   const Variables in = norm_inputs({700, 65}, true);
   for (const Function& f : {Function(gelu), Function(norm)}) {
     Variables expected;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "modules/block_functions.h"
+#include "modules/functional.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
@@ -29,7 +29,7 @@ using torch::autograd::variable_list;
 
 constexpr double kEps = 1e-5;
 
-// Whether the kernel may read its memory and give its gradient.
+// Whether the kernels can read the tensor's memory and compute its gradient.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.scalar_type() == at::kFloat &&
          !at::isTensorSubclassLike(tensor) && !tensor.is_neg() && !tensor._fw_grad(0).defined();
@@ -41,16 +41,16 @@ bool needs_gradient(std::initializer_list<at::Tensor> tensors) {
                      [](const auto& t) { return t.defined() && t.requires_grad(); });
 }
 
-// body(first element, how many) over pieces of n elements, on all threads where that is worth it.
+// Calls body(first, count) for consecutive pieces of n elements, in parallel if n > grain.
 template <class Body>
 void for_each_piece(int64_t n, int64_t grain, const Body& body) {
   at::parallel_for(0, n, grain, [&](int64_t begin, int64_t end) { body(begin, end - begin); });
 }
 
-// ---- Heads
+// ---- split_heads
 
-// The gradient of the views alone would be joined on one thread, and always anew; attention writes
-// its gradients where they are joined already.
+// Autograd of plain views would concatenate their gradients on one thread into a new buffer. Fused
+// attention writes dq, dk and dv into one packed tensor, which is returned without a copy.
 struct SplitHeads : public torch::autograd::Function<SplitHeads> {
   static variable_list forward(AutogradContext* /*context*/, const at::Tensor& packed,
                                int64_t n_head) {
@@ -75,7 +75,7 @@ struct SplitHeads : public torch::autograd::Function<SplitHeads> {
   }
 };
 
-// ---- GELU
+// ---- gelu
 
 constexpr int64_t kGeluGrain = 1 << 14;  // elements: about 10 us
 
@@ -110,7 +110,7 @@ struct Gelu : public torch::autograd::Function<Gelu> {
   }
 };
 
-// ---- Layer norm
+// ---- layer_norm
 
 int64_t rows_of(const at::Tensor& x) { return x.numel() / std::max<int64_t>(x.size(-1), 1); }
 
@@ -143,8 +143,8 @@ NormOutput run_layer_norm(const at::Tensor& given, const at::Tensor& weight,
   return result;
 }
 
-// dx, dweight, dbias. The sums over rows are made in parts that depend on the shape alone, so
-// their bits do not depend on the number of threads.
+// dx, dweight, dbias. The sums over rows are split into parts that depend only on the shape, so the
+// bits do not depend on the number of threads.
 variable_list run_layer_norm_backward(const at::Tensor& dy, const at::Tensor& x,
                                       const at::Tensor& weight, const at::Tensor& mean,
                                       const at::Tensor& rstd) {
