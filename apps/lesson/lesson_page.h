@@ -12,11 +12,12 @@ namespace mini::app {
 
 /// Returns the page of page/lesson.html with `title` and `data` in it. The title must not need
 /// escaping in HTML. The data are
-///   `description`          one line on what the page shows,
-///   `head_size`            the largest divisor; the smallest is 1,
-///   `divisor`              the divisor that the page shows first,
-///   `scores`               (B, Tq, Tk), or instead the editable `q`, `k` (B, T, d_k), `v` (B, T, d_v),
-///   `mask`                 optional, (B, Tq, Tk), added to the scaled scores.
+///   `description`    one line on what the page shows,
+///   `head_size`      the largest divisor; the smallest is 1,
+///   `divisor`        the divisor that the page shows first,
+///   `scores`         (B, Tq, Tk), or
+///   `q`, `k`, `v`    (B, Tq, d_k), (B, Tk, d_k), (B, Tk, d_v), which the reader can edit,
+///   `mask`           (B, Tq, Tk), optional, added to the scaled scores.
 /// Infinities are strings, as tensor_json() writes them.
 ///
 /// Throws UsageError if the page is larger than 300 KB.

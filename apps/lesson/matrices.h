@@ -15,9 +15,9 @@ struct AttentionMatrices {
   std::optional<at::Tensor> mask;  ///< bool (true = visible), or numbers to add
 };
 
-/// Reads an object with the keys `q`, `k`, `v` and optionally `mask`. Each value is a matrix (a list
-/// of rows) or a list of matrices. A mask holds true and false, or numbers; the string "-inf" in it
-/// hides a position.
+/// Reads an object with the keys `q`, `k`, `v` and optionally `mask`. Each value is a matrix, which
+/// is a list of rows, or a list of matrices. A mask holds true and false, or numbers; the string
+/// "-inf" in it hides a position.
 ///
 /// Throws std::runtime_error that names the file, the place in it and what was expected.
 AttentionMatrices read_attention_matrices(const std::filesystem::path& path);

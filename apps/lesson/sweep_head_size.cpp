@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Why attention divides the scores by sqrt(head size): the measures of scores and weights for random
-// queries and keys, over the head size.
+// Why attention divides the scores by sqrt(head size): measures of scores and weights over the head
+// size, for random queries and keys.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/torch.h>
@@ -48,8 +48,8 @@ struct Row {
   double root() const { return std::sqrt(static_cast<double>(head_size)); }
 };
 
-// Draws queries, and separate keys for each query, from N(0, 1). A block of queries at a time bounds
-// the memory.
+// Draws the queries, and separate keys for each query, from N(0, 1). The draws are made in blocks of
+// queries, to bound the memory.
 Row measure(const Options& options, int64_t head_size) {
   constexpr int64_t kBlock = int64_t{1} << 24;  // entries of k in a block
   const int64_t block = std::clamp<int64_t>(kBlock / (options.keys * head_size), 1, options.rows);
@@ -92,8 +92,11 @@ std::string saturation_text(const Options& options, const std::vector<Row>& rows
     }
   }
   const auto sentence = [](const char* name, const std::string& sizes) {
-    return fmt::format("The {} softmax is saturated at {}.\n", name,
-                       sizes.empty() ? "none of these head sizes" : "head size " + sizes);
+    const bool several = sizes.find(',') != std::string::npos;
+    return sizes.empty()
+               ? fmt::format("The {} softmax is not saturated at any of these head sizes.\n", name)
+               : fmt::format("The {} softmax is saturated at head size{} {}.\n", name,
+                             several ? "s" : "", sizes);
   };
   return sentence("unscaled", unscaled) + sentence("divided", scaled);
 }

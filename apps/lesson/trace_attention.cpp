@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Attention on given matrices, step by step, and the lesson's exercise: the same weights without the
-// division.
+// Attention on given matrices, step by step, and the lesson's exercise, which compares the weights
+// with those without the division.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/torch.h>
