@@ -48,8 +48,7 @@ struct Row {
   double root() const { return std::sqrt(static_cast<double>(head_size)); }
 };
 
-// Draws the queries, and separate keys for each query, from N(0, 1). The draws are made in blocks of
-// queries, to bound the memory.
+// Draws queries from N(0, 1), and separate keys for each query. Blocks of queries bound the memory.
 Row measure(const Options& options, int64_t head_size) {
   constexpr int64_t kBlock = int64_t{1} << 24;  // entries of k in a block
   const int64_t block = std::clamp<int64_t>(kBlock / (options.keys * head_size), 1, options.rows);

@@ -142,8 +142,8 @@ std::string checks_text(const Checks& checks) {
       fmt::format("finite values: {}\nexpected shapes: {}\nrows sum to one: {}",
                   answer(checks.finite), answer(checks.shapes), answer(checks.rows_sum_to_one));
   if (checks.hidden_rows > 0) {
-    text += fmt::format("; {} of {} rows have no visible key and sum to 0", checks.hidden_rows,
-                        checks.rows);
+    text += fmt::format("; {} of {} rows {} to 0, with no visible key", checks.hidden_rows,
+                        checks.rows, checks.hidden_rows == 1 ? "sums" : "sum");
   }
   return text + "\n\n";
 }
