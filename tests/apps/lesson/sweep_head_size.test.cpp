@@ -63,7 +63,7 @@ TEST_CASE("each option of sweep_head_size changes what it names", "[app][sweep_h
              ContainsSubstring("1 query with 2 keys, all"));
   CHECK_THAT(run("sweep_head_size --head-sizes 4 --rows 2 --keys 1").out,
              ContainsSubstring("2 queries with 1 key each, all"));
-  CHECK_THAT(text, ContainsSubstring("of sqrt(head size)"));
+  CHECK_THAT(text, ContainsSubstring("differs from sqrt(head size) by at most "));
   CHECK_THAT(text, ContainsSubstring("Even weights: peak 0.062, entropy 2.773, slope 5.9e-02."));
   CHECK_THAT(run(few + " --keys 1").out, ContainsSubstring("each weight is 1 whatever the score"));
 }
