@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The lesson's comparison: the attention weights of one seeded head, without and with the division
-// by the square root of the head size.
+// The attention weights of one seeded head, without and with the division of the scores by the
+// square root of the head size.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/torch.h>
@@ -20,7 +20,7 @@
 namespace mini::app {
 namespace {
 
-// Rows and columns of a grid that fit a page of text.
+// The text output shows at most this many rows and columns of a grid.
 constexpr int64_t kShown = 16;
 
 struct Options {
@@ -32,7 +32,7 @@ struct Options {
   bool causal = false;
 };
 
-// One grid of weights and what can be read off it.
+// One grid of weights and the measures of its rows.
 struct Grid {
   Grid(const at::Tensor& weights_, const at::Tensor& visible_)
       : weights(weights_),
@@ -40,19 +40,19 @@ struct Grid {
         row_sums(weights.sum(-1)),
         peaks(peak_weight(weights)),
         entropies(weight_entropy(weights)),
-        entropy_shares(entropies / visible.sum(-1).log().clamp_min(FLT_MIN)) {}
+        normalized_entropies(entropies / visible.sum(-1).log().clamp_min(FLT_MIN)) {}
 
   double smallest() const { return weights.masked_select(visible).min().item<double>(); }
   double largest() const { return weights.max().item<double>(); }
   double mean_entropy() const { return entropies.mean().item<double>(); }
   double mean_peak() const { return peaks.mean().item<double>(); }
 
-  at::Tensor weights;         // (T, T)
-  at::Tensor visible;         // (T, T), whether the query may look at the key
-  at::Tensor row_sums;        // (T)
-  at::Tensor peaks;           // (T)
-  at::Tensor entropies;       // (T), nats
-  at::Tensor entropy_shares;  // (T), of that of even weights; 0 where one key is visible
+  at::Tensor weights;               // (T, T)
+  at::Tensor visible;               // (T, T), bool: true where the query may attend to the key
+  at::Tensor row_sums;              // (T)
+  at::Tensor peaks;                 // (T)
+  at::Tensor entropies;             // (T), nats
+  at::Tensor normalized_entropies;  // (T), 1 for even weights; 0 in rows with one visible key
 };
 
 struct Comparison {
@@ -65,20 +65,20 @@ struct Comparison {
 
 Comparison compare(const Options& options) {
   const torch::NoGradGuard no_grad;
-  // The lesson's order of drawing: the window first, then query, key and value.
+  // The lesson draws in this order: the input first, then the weights of query, key and value.
   torch::manual_seed(options.seed);
   const at::Tensor x = torch::randn({1, options.tokens, options.n_embd});  // (1, T, C)
-  mini::Head head(mini::HeadOptions(options.n_embd, options.head_size));
+  Head head(HeadOptions(options.n_embd, options.head_size));
 
   const at::Tensor q = head->query(x), k = head->key(x), v = head->value(x);  // (1, T, hs)
   const double scale =
       options.scale.value_or(1.0 / std::sqrt(static_cast<double>(options.head_size)));
-  const auto causal = options.causal ? mini::Causal::kLowerRight : mini::Causal::kNone;
-  const auto unscaled = mini::attention_steps(q, k, v, {.scale = 1.0, .causal = causal});
-  const auto scaled = mini::attention_steps(q, k, v, {.scale = scale, .causal = causal});
-  TORCH_CHECK(scaled.scaled_scores.isfinite().all().item<bool>(), "scores times ", scale,
-              " are too large for float32: expected a smaller --scale");
-  const auto even = mini::attention_steps(q, k, v, {.scale = 0.0, .causal = causal});
+  const auto causal = options.causal ? Causal::kLowerRight : Causal::kNone;
+  const auto unscaled = attention_steps(q, k, v, {.scale = 1.0, .causal = causal});
+  const auto scaled = attention_steps(q, k, v, {.scale = scale, .causal = causal});
+  TORCH_CHECK(scaled.scaled_scores.isfinite().all().item<bool>(), "--scale: scores times ", scale,
+              " are too large for float32; use a smaller --scale");
+  const auto even = attention_steps(q, k, v, {.scale = 0.0, .causal = causal});
   const at::Tensor visible = even.weights[0].gt(0);
   return {unscaled.scores,
           scale,
@@ -88,7 +88,7 @@ Comparison compare(const Options& options) {
           median_slopes(unscaled.weights, scaled.weights, even.weights)};
 }
 
-// "0.43 0.25 0.30 0.03": the numbers of a row as the lesson prints them.
+// A row in the lesson's format: "0.43 0.25 0.30 0.03".
 std::string row_text(const at::Tensor& row) {
   return fmt::format("{:.2f}", fmt::join(numbers(row.slice(0, 0, kShown)), " "));
 }
@@ -108,15 +108,15 @@ std::string plain_grids_text(const Grid& unscaled, const Grid& scaled) {
   return text;
 }
 
-// Both grids, as they are drawn: on one scale from 0, so that a colour means one weight.
-std::vector<mini::HeatMap> heat_maps(const Comparison& c) {
+// Both heat maps share one colour scale from 0, so that a colour means the same weight in both.
+std::vector<HeatMap> heat_maps(const Comparison& c) {
   return {{.values = c.unscaled.weights, .title = "unscaled weights"},
           {.values = c.scaled.weights, .title = "scaled weights"}};
 }
 
-std::string grids_text(const Comparison& c, const mini::Terminal& terminal) {
-  if (terminal.colors != mini::Colors::kNone) {
-    return mini::heat_map_text(heat_maps(c), {.low = 0}, terminal);
+std::string grids_text(const Comparison& c, const Terminal& terminal) {
+  if (terminal.colors != Colors::kNone) {
+    return heat_map_text(heat_maps(c), {.low = 0}, terminal);
   }
   return plain_grids_text(c.unscaled, c.scaled);
 }
@@ -124,7 +124,7 @@ std::string grids_text(const Comparison& c, const mini::Terminal& terminal) {
 std::string row_measures(const Grid& grid, int64_t row) {
   return fmt::format("{:5.2f} {:5.2f} {:8.2f} {:6.0f} %", grid.row_sums[row].item<double>(),
                      grid.peaks[row].item<double>(), grid.entropies[row].item<double>(),
-                     100 * grid.entropy_shares[row].item<double>());
+                     100 * grid.normalized_entropies[row].item<double>());
 }
 
 std::string measures_text(const Grid& unscaled, const Grid& scaled) {
@@ -140,15 +140,18 @@ std::string measures_text(const Grid& unscaled, const Grid& scaled) {
   return text;
 }
 
-// The one line that says what to see, as far as the numbers support it.
 std::string conclusion(const Comparison& c) {
+  constexpr double kRounding = 1e-6;
   const double gain = c.scaled.mean_entropy() - c.unscaled.mean_entropy();
-  const char* change = gain > 1e-6 ? "closer to even" : gain < -1e-6 ? "sharper" : "just as even";
+  const char* change = gain > kRounding    ? "makes the weights more even"
+                       : gain < -kRounding ? "makes the weights less even"
+                                           : "does not change how even the weights are";
   return fmt::format(
-      "What to see: times {:.4f} the weights are {}: mean entropy {:.2f} nats instead of {:.2f},\n"
-      "mean peak {:.2f} instead of {:.2f}.\n",
-      c.scale, change, c.scaled.mean_entropy(), c.unscaled.mean_entropy(), c.scaled.mean_peak(),
-      c.unscaled.mean_peak());
+      "The factor {:.4f} {}.\n"
+      "The mean entropy is {:.2f} nats unscaled and {:.2f} nats scaled.\n"
+      "The mean peak is {:.2f} unscaled and {:.2f} scaled.\n",
+      c.scale, change, c.unscaled.mean_entropy(), c.scaled.mean_entropy(), c.unscaled.mean_peak(),
+      c.scaled.mean_peak());
 }
 
 std::string described(const Options& options) {
@@ -157,7 +160,7 @@ std::string described(const Options& options) {
                      options.seed, options.causal ? ", causal" : "");
 }
 
-std::string to_text(const Options& options, const Comparison& c, const mini::Terminal& terminal) {
+std::string to_text(const Options& options, const Comparison& c, const Terminal& terminal) {
   const int64_t T = options.tokens;
   const int64_t row = std::min<int64_t>(3, T - 1);
   std::string text = described(options) + "\n\n";
@@ -174,7 +177,7 @@ std::string to_text(const Options& options, const Comparison& c, const mini::Ter
   }
   text += fmt::format("spread of the scores: {:.2f} unscaled, {:.2f} scaled\n", c.spread,
                       c.spread * std::abs(c.scale));
-  return text + '\n' + conclusion(c) + slope_sentence(c.slopes);
+  return text + '\n' + conclusion(c) + saturation_text(c.slopes);
 }
 
 Json to_json(const Options& options, const Comparison& c) {
@@ -193,7 +196,7 @@ Json to_json(const Options& options, const Comparison& c) {
     json[name + "_row_sums"] = tensor_json(grid->row_sums);
     json[name + "_peaks"] = tensor_json(grid->peaks);
     json[name + "_entropies"] = tensor_json(grid->entropies);
-    json[name + "_entropy_shares"] = tensor_json(grid->entropy_shares);
+    json[name + "_entropy_shares"] = tensor_json(grid->normalized_entropies);
     json[name + "_smallest"] = grid->smallest();
     json[name + "_largest"] = grid->largest();
     json[name + "_mean_entropy"] = grid->mean_entropy();
@@ -205,7 +208,7 @@ Json to_json(const Options& options, const Comparison& c) {
   return json;
 }
 
-std::string to_svg(const Comparison& c) { return mini::heat_map_svg(heat_maps(c), {.low = 0}); }
+std::string to_svg(const Comparison& c) { return heat_map_svg(heat_maps(c), {.low = 0}); }
 
 std::string to_html(const Options& options, const Comparison& c) {
   Json data = {{"description", described(options)},
@@ -229,21 +232,27 @@ int main(int argc, char** argv) {
           "Attention weights of one seeded head, without and with the division by the square "
           "root of the head size.",
           {Format::kSvg, Format::kHtml});
-  app.add_option("--seed", options.seed, "Seed of the window and the head (42)")
-      ->transform(seed_number());
-  app.add_option("--tokens", options.tokens, "Positions in the window, T (4)")
-      ->transform(positive_integer());
-  app.add_option("--n-embd", options.n_embd, "Width of a token, C (128)")
-      ->transform(positive_integer());
-  app.add_option("--head-size", options.head_size, "Width of query and key, hs (32)")
-      ->transform(positive_integer());
-  app.add_option("--scale", options.scale, "Factor on the scores (1 / sqrt(head size))")
-      ->check(finite_number());
+  app.add_option("--seed", options.seed, "Seed of the input and of the head's weights")
+      ->transform(seed_number())
+      ->capture_default_str();
+  app.add_option("--tokens", options.tokens, "Number of tokens, T")
+      ->transform(positive_integer())
+      ->capture_default_str();
+  app.add_option("--n-embd", options.n_embd, "Width of the input, C")
+      ->transform(positive_integer())
+      ->capture_default_str();
+  app.add_option("--head-size", options.head_size, "Width of query, key and value, hs = d_k")
+      ->transform(positive_integer())
+      ->capture_default_str();
+  app.add_option("--scale", options.scale, "Factor on the scores")
+      ->check(finite_number())
+      ->default_str("1 / sqrt(head size)");
   app.add_flag("--causal", options.causal, "Hide every key to the right of its query");
   app.footer(
-      "Example: compare_weights --head-size 512, where the unscaled softmax sleeps.\n"
-      "--format html writes a page of at most 300 KB, which holds some 90 tokens. Its divisor\n"
-      "goes from 1 to the head size, so a --scale there goes from 1 / head size to 1.");
+      "Example: compare_weights --head-size 512, where the unscaled softmax is saturated.\n"
+      "--format html writes a page of at most 300 KB, which is enough for about 90 tokens. The\n"
+      "divisor on the page ranges from 1 to the head size, so --scale must be between\n"
+      "1 / head size and 1.");
   return app.run(argc, argv, [&] {
     const Comparison comparison = compare(options);
     Report report;

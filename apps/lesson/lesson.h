@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the lesson's apps say alike.
+// Saturation, as the lesson's programs measure and describe it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,21 +8,25 @@
 
 namespace mini::app {
 
-/// Median slopes of the weights that have a choice: visible ones, in rows that see at least two
-/// keys.
+/// A softmax is saturated if its median slope w (1 - w) is below this share of the median slope of
+/// even weights.
+constexpr double kSaturatedShare = 0.01;
+bool is_saturated(double median_slope, double even_slope);
+
+/// Medians of w (1 - w) over the visible weights of rows with at least two visible keys. (Where a
+/// row has one visible key, its weight is 1 whatever the scores.)
 struct MedianSlopes {
   double unscaled, scaled;
-  double even;  ///< where all the keys of a row weigh the same
+  double even;  ///< for equal weights on all visible keys of a row
 };
 
-/// The weights are (..., Tq, Tk). `even_weights` are those of the same call with a scale of 0:
-/// above 0 where a key is visible. NaN where no weight has a choice.
+/// The weights have the shape (..., Tq, Tk). `even_weights` are the weights of the same call with a
+/// scale of 0; they are above 0 exactly where a key is visible. The medians are NaN if each row has
+/// at most one visible key.
 MedianSlopes median_slopes(const at::Tensor& unscaled_weights, const at::Tensor& scaled_weights,
                            const at::Tensor& even_weights);
 
-/// The lesson says that an unscaled softmax leaves very small gradients for most entries: lines
-/// on whether these weights show it. A softmax is called asleep where the median slope is below a
-/// hundredth of that of even weights.
-std::string slope_sentence(const MedianSlopes& slopes);
+/// Lines that give the median slopes and say which softmax is saturated.
+std::string saturation_text(const MedianSlopes& slopes);
 
 }  // namespace mini::app

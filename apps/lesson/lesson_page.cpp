@@ -11,8 +11,8 @@
 
 namespace mini::app {
 
-// page/page.html with its styles and scripts, made into one text at build time.
-std::string_view page_source();
+// page/lesson.html with its styles and scripts. The build generates this function (embed.cmake).
+std::string_view lesson_page_source();
 
 namespace {
 
@@ -21,12 +21,12 @@ constexpr size_t kMostBytes = 300'000;
 }  // namespace
 
 std::string lesson_page(std::string_view title, Json data) {
-  std::string source(page_source());
+  std::string source(lesson_page_source());
   replace_all(source, "@title@", title);
   std::string html = page_with_data(source, std::move(data));
   if (html.size() > kMostBytes) {
     throw UsageError(
-        fmt::format("--format html: expected matrices that fit a page of {} KB, got one of {} KB",
+        fmt::format("--format html: expected a page of at most {} KB, got {} KB; use fewer tokens",
                     kMostBytes / 1000, html.size() / 1000));
   }
   return html;
@@ -37,7 +37,7 @@ double page_divisor(double scale, int64_t head_size) {
   constexpr double kRounding = 1e-12;
   if (!(divisor >= 1 - kRounding && divisor <= most * (1 + kRounding))) {
     throw UsageError(fmt::format(
-        "--scale: expected one from 1 / head size to 1, as the page's divisor goes, got {:g}",
+        "--scale: expected a factor from 1 / head size to 1, the range of the page, got {:g}",
         scale));
   }
   return divisor;

@@ -10,15 +10,20 @@
 
 namespace mini::app {
 
-/// The page of page/page.html with this title, of plain letters, and these data in it:
-/// `description`, `head_size` (the divisor goes from 1 to it), `divisor` (where it starts),
-/// `scores` (B, Tq, Tk), or `q`, `k`, `v` (B, T, H) to be edited, and perhaps `mask` (B, Tq, Tk),
-/// to be added to the scaled scores. Infinities are strings, as tensor_json() writes them.
+/// Returns the page of page/lesson.html with `title` and `data` in it. The title must not need
+/// escaping in HTML. The data are
+///   `description`    one line on what the page shows,
+///   `head_size`      the largest divisor; the smallest is 1,
+///   `divisor`        the divisor that the page shows first,
+///   `scores`         (B, Tq, Tk), or
+///   `q`, `k`, `v`    (B, Tq, d_k), (B, Tk, d_k), (B, Tk, d_v), which the reader can edit,
+///   `mask`           (B, Tq, Tk), optional, added to the scaled scores.
+/// Infinities are strings, as tensor_json() writes them.
 ///
-/// Throws UsageError for more data than a page of 300 KB holds.
+/// Throws UsageError if the page is larger than 300 KB.
 std::string lesson_page(std::string_view title, Json data);
 
-/// The divisor that a factor on the scores amounts to.  Throws UsageError if it is not from 1 to
+/// Returns 1 / scale, the page's first divisor. Throws UsageError if it is not between 1 and
 /// `head_size`.
 double page_divisor(double scale, int64_t head_size);
 

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A list of lists, row by row, as one list and its shape.
+// Flattens nested lists, row by row, and keeps their shape.
 class Reader {
  public:
   Reader(std::string name, const Json& list) : name_(std::move(name)) {
@@ -28,13 +28,14 @@ class Reader {
     for (const Json* level = &list; level->is_array(); level = &level->front()) {
       ++depth;
       if (level->empty()) {
-        fail(fmt::format("expected no empty list, got one at depth {}", depth));
+        fail(fmt::format("expected lists of at least one element, got an empty list at depth {}",
+                         depth));
       }
       shape_.push_back(static_cast<int64_t>(level->size()));
     }
     if (depth < 2 || depth > 3) {
       fail(fmt::format("expected a matrix or a list of matrices, got {}",
-                       depth == 0 ? list.type_name() : fmt::format("{} levels of lists", depth)));
+                       depth == 0 ? list.type_name() : fmt::format("lists of depth {}", depth)));
     }
     read(list, 0, name_);
   }
@@ -52,8 +53,8 @@ class Reader {
     }
     if (!value.is_array() || static_cast<int64_t>(value.size()) != shape_[depth]) {
       fail(fmt::format(
-          "expected {} to be a list of {} like the first one, got {}", place, shape_[depth],
-          value.is_array() ? fmt::format("{}", value.size()) : std::string(value.type_name())));
+          "expected {} to be a list of length {} like the first, got {}", place, shape_[depth],
+          value.is_array() ? fmt::format("length {}", value.size()) : value.type_name()));
     }
     for (size_t i = 0; i < value.size(); ++i) {
       read(value[i], depth + 1, fmt::format("{}[{}]", place, i));
@@ -67,7 +68,7 @@ class Reader {
     }
     if (truth_values_ ? !value.is_boolean() : !value.is_number() && !hidden) {
       fail(fmt::format("expected {} to be {}, got {}", place,
-                       truth_values_     ? "true or false like the first one"
+                       truth_values_     ? "true or false like the first entry"
                        : name_ == "mask" ? "a number or \"-inf\""
                                          : "a number",
                        value.dump()));
@@ -94,7 +95,7 @@ Json parse_file(const std::filesystem::path& path) {
   errno = 0;
   std::ifstream stream(path);
   if (!stream) {
-    throw std::system_error(errno, std::generic_category(), "cannot read it");
+    throw std::system_error(errno, std::generic_category(), "cannot read the file");
   }
   const std::string text(std::istreambuf_iterator<char>(stream), {});
   if (const size_t nul = text.find('\0'); nul != std::string::npos) {
@@ -126,7 +127,7 @@ AttentionMatrices from_json(const Json& object) {
       matrices.mask = Reader(name, value).tensor();
     } else {
       throw std::runtime_error(
-          fmt::format("unknown key '{}': expected q, k, v and perhaps mask", name));
+          fmt::format("unknown key '{}': expected q, k, v and optionally mask", name));
     }
   }
   for (const auto& [name, tensor] :

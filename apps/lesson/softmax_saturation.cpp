@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The lesson's opening: what a softmax makes of given scores, raw and divided by a number.
+// The lesson's first example: the softmax of given scores, without and with a division.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/torch.h>
@@ -22,7 +22,7 @@ struct Options {
   double divisor = 10;
 };
 
-// One row of weights and what can be read off it.
+// One row of weights and its measures.
 struct Row {
   explicit Row(const at::Tensor& weights_)
       : weights(weights_),
@@ -36,12 +36,12 @@ struct Row {
   double entropy, entropy_share, peak;
 };
 
-// The scores stand for keys of width 1 that a query of 1 meets: q k^T gives them back.
+// With the query [[1]] and the scores as keys of width 1, q k^T equals the scores.
 Row weights_of(const at::Tensor& scores, double scale) {
   const at::Tensor q = at::ones({1, 1}, scores.options()), k = scores.unsqueeze(-1);
-  const mini::AttentionSteps steps = mini::attention_steps(q, k, k, {.scale = scale});
+  const AttentionSteps steps = attention_steps(q, k, k, {.scale = scale});
   if (!steps.scaled_scores.isfinite().all().item<bool>()) {
-    throw UsageError("--scores over --divisor: expected finite quotients");
+    throw UsageError("--scores: expected scores that are finite when divided by --divisor");
   }
   return Row(steps.weights[0]);
 }
@@ -57,7 +57,7 @@ std::string to_text(const Options& options, const Row& unscaled, const Row& scal
     text += fmt::format("  entropy {:.4f} nats, {:.1f} % of ln {}; peak {:.4f}\n", row->entropy,
                         100 * row->entropy_share, options.scores.size(), row->peak);
   }
-  return text + '\n' + slope_sentence(slopes);
+  return text + '\n' + saturation_text(slopes);
 }
 
 Json to_json(const Options& options, const Row& unscaled, const Row& scaled) {
@@ -73,14 +73,15 @@ Json to_json(const Options& options, const Row& unscaled, const Row& scaled) {
   return json;
 }
 
-// Weights and slopes over divisors from the scores as they are to ten times the one that was given.
+// Charts of the weights and slopes over the divisor. The divisor ranges from 1, or |--divisor| if
+// that is smaller, to ten times |--divisor|, at least 10.
 std::string to_svg(const Options& options) {
   constexpr int kSteps = 120;
   const at::Tensor scores = torch::tensor(options.scores, at::kDouble);
   const double given = std::abs(options.divisor), sign = options.divisor < 0 ? -1.0 : 1.0;
   const double least = std::min(1.0, given);
   const double most = std::min(10 * std::max(1.0, given), std::numeric_limits<double>::max());
-  mini::LineChart weights, slopes;
+  LineChart weights, slopes;
   for (const double score : options.scores) {
     weights.curves.push_back({fmt::format("score {:g}", score), {}, {}});
     slopes.curves.push_back({fmt::format("score {:g}", score), {}, {}});
@@ -97,11 +98,11 @@ std::string to_svg(const Options& options) {
       slopes.curves[j].y.push_back(slopes_of_row[j]);
     }
   }
-  const mini::Axis divisors{.label = sign < 0 ? "minus the divisor" : "divisor",
-                            .logarithmic = true,
-                            .low = least,
-                            .high = most};
-  for (mini::LineChart* chart : {&weights, &slopes}) {
+  const Axis divisors{.label = sign < 0 ? "minus the divisor" : "divisor",
+                      .logarithmic = true,
+                      .low = least,
+                      .high = most};
+  for (LineChart* chart : {&weights, &slopes}) {
     chart->x = divisors;
     chart->marks = {{fmt::format("divided by {:g}", options.divisor), given}};
   }
@@ -109,7 +110,7 @@ std::string to_svg(const Options& options) {
   weights.y = {.label = "weight", .low = 0, .high = 1};
   slopes.title = "Slope of each weight";
   slopes.y = {.label = "slope w (1 - w)", .low = 0, .high = 0.25};
-  return mini::line_chart_svg({weights, slopes});
+  return line_chart_svg({weights, slopes});
 }
 
 }  // namespace
@@ -118,12 +119,14 @@ std::string to_svg(const Options& options) {
 int main(int argc, char** argv) {
   using namespace mini::app;
   Options options;
-  App app("softmax_saturation", "Softmax weights of given scores, raw and divided.",
+  App app("softmax_saturation",
+          "Softmax weights of given scores, without and with a division of the scores.",
           {Format::kSvg});
-  add_list(app, "--scores", options.scores, "The scores, separated by commas (10,20,30)",
-           finite_number());
-  app.add_option("--divisor", options.divisor, "What the scores are divided by (10)")
-      ->check(divisor());
+  add_list(app, "--scores", options.scores, "Scores, separated by commas", finite_number())
+      ->default_str(fmt::format("{}", fmt::join(options.scores, ",")));
+  app.add_option("--divisor", options.divisor, "Divisor of the scores")
+      ->check(divisor())
+      ->capture_default_str();
   app.footer("Example: softmax_saturation --scores 10,20,30 --divisor 20");
   return app.run(argc, argv, [&] {
     const at::Tensor scores = torch::tensor(options.scores, at::kDouble);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The lesson's exercise, measured: why does attention divide the scores by sqrt(head size)?
+// Why attention divides the scores by sqrt(head size): measures of scores and weights over the head
+// size, for random queries and keys.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 #include <functional>
 
 #include "common/app.h"
+#include "lesson/lesson.h"
 #include "mini/attention.h"
 #include "mini/diagnostics.h"
 #include "mini/line_chart.h"
@@ -22,7 +25,7 @@ struct Options {
   uint64_t seed = 42;
 };
 
-// What rows of scores and their weights show, on the whole.
+// Measures of many rows of scores and their weights.
 struct Measures {
   Measures(const at::Tensor& scores, const at::Tensor& weights)
       : spread(score_spread(scores.flatten()).item<double>()),
@@ -34,7 +37,7 @@ struct Measures {
   double spread;         // of all scores
   double peak;           // mean over rows
   double entropy;        // mean over rows, nats
-  double entropy_share;  // mean over rows, of ln keys
+  double entropy_share;  // mean over rows, as a share of ln keys
   double slope;          // median over weights
 };
 
@@ -45,9 +48,9 @@ struct Row {
   double root() const { return std::sqrt(static_cast<double>(head_size)); }
 };
 
-// Queries and their own keys, all from N(0, 1), a block of queries at a time.
+// Draws queries from N(0, 1), and separate keys for each query. Blocks of queries bound the memory.
 Row measure(const Options& options, int64_t head_size) {
-  constexpr int64_t kBlock = int64_t{1} << 24;  // numbers drawn at once
+  constexpr int64_t kBlock = int64_t{1} << 24;  // entries of k in a block
   const int64_t block = std::clamp<int64_t>(kBlock / (options.keys * head_size), 1, options.rows);
   std::vector<at::Tensor> scores[2], weights[2];
   for (int64_t done = 0; done < options.rows; done += block) {
@@ -56,11 +59,11 @@ Row measure(const Options& options, int64_t head_size) {
     const at::Tensor k = torch::randn({rows, options.keys, head_size});  // (rows, keys, hs)
     const at::Tensor no_values = torch::empty({rows, options.keys, 0});
     for (const bool divided : {false, true}) {
-      mini::AttentionOptions attention;
+      AttentionOptions attention;
       if (!divided) {
         attention.scale = 1.0;
       }
-      const mini::AttentionSteps steps = mini::attention_steps(q, k, no_values, attention);
+      const AttentionSteps steps = attention_steps(q, k, no_values, attention);
       scores[divided].push_back(steps.scaled_scores);
       weights[divided].push_back(steps.weights);
     }
@@ -76,7 +79,27 @@ std::string measures_text(const Measures& m) {
                      100 * m.entropy_share, m.slope);
 }
 
-// One sentence, each figure of it read off the rows.
+// The head sizes at which the unscaled softmax is saturated.
+std::string saturation_text(const Options& options, const std::vector<Row>& rows) {
+  const double even = even_slope(static_cast<double>(options.keys));
+  std::string unscaled, scaled;
+  for (const Row& row : rows) {
+    for (const auto& [sizes, m] : {std::pair(&unscaled, &row.unscaled), {&scaled, &row.scaled}}) {
+      if (is_saturated(m->slope, even)) {
+        *sizes += fmt::format("{}{}", sizes->empty() ? "" : ", ", row.head_size);
+      }
+    }
+  }
+  const auto sentence = [](const char* name, const std::string& sizes) {
+    const bool several = sizes.find(',') != std::string::npos;
+    return sizes.empty()
+               ? fmt::format("The {} softmax is not saturated at any of these head sizes.\n", name)
+               : fmt::format("The {} softmax is saturated at head size{} {}.\n", name,
+                             several ? "s" : "", sizes);
+  };
+  return sentence("unscaled", unscaled) + sentence("divided", scaled);
+}
+
 std::string conclusion(const std::vector<Row>& rows) {
   const auto range = [&](const auto& figure) {
     const auto [least, most] =
@@ -86,23 +109,22 @@ std::string conclusion(const std::vector<Row>& rows) {
   };
   const auto raw = range([](const Row& r) { return r.unscaled.spread; });
   const auto raw_slope = range([](const Row& r) { return r.unscaled.slope; });
-  const auto calm = range([](const Row& r) { return r.scaled.spread; });
-  const auto calm_slope = range([](const Row& r) { return r.scaled.slope; });
+  const auto scaled = range([](const Row& r) { return r.scaled.spread; });
+  const auto scaled_slope = range([](const Row& r) { return r.scaled.slope; });
   const auto off = range([](const Row& r) { return std::abs(r.unscaled.spread / r.root() - 1); });
   if (rows.size() == 1) {
     return fmt::format(
-        "Unscaled, the scores spread by {:.2f}, {:.1f} % off sqrt(head size), and half of all "
-        "weights\n"
-        "have a slope of at most {:.1e}; divided, the spread is {:.2f} and that slope {:.1e}.\n",
-        raw.first, 100 * off.second, raw_slope.first, calm.first, calm_slope.first);
+        "Unscaled, the spread is {:.2f}, which differs from sqrt(head size) by {:.1f} %, and the\n"
+        "median slope is {:.1e}. Divided, the spread is {:.2f} and the median slope is {:.1e}.\n",
+        raw.first, 100 * off.second, raw_slope.first, scaled.first, scaled_slope.first);
   }
   return fmt::format(
-      "Unscaled, the scores spread from {:.2f} to {:.2f}, within {:.1f} % of sqrt(head size), and\n"
-      "half of all weights have a slope of at most {:.1e} down to {:.1e}, by head size;\n"
-      "divided, the spread is {:.2f} to {:.2f} and that slope {:.3f} to {:.3f} at every head "
-      "size.\n",
-      raw.first, raw.second, 100 * off.second, raw_slope.second, raw_slope.first, calm.first,
-      calm.second, calm_slope.first, calm_slope.second);
+      "Unscaled, the spread ranges from {:.2f} to {:.2f} and differs from sqrt(head size) by at "
+      "most {:.1f} %.\nThe median slope ranges from {:.1e} down to {:.1e}.\n"
+      "Divided, the spread ranges from {:.2f} to {:.2f} and the median slope from {:.3f} to "
+      "{:.3f}.\n",
+      raw.first, raw.second, 100 * off.second, raw_slope.second, raw_slope.first, scaled.first,
+      scaled.second, scaled_slope.first, scaled_slope.second);
 }
 
 std::string to_text(const Options& options, const std::vector<Row>& rows) {
@@ -121,14 +143,20 @@ std::string to_text(const Options& options, const std::vector<Row>& rows) {
                         measures_text(row.unscaled), measures_text(row.scaled));
   }
   text +=
-      "\nspread: standard deviation of all scores; peak and entropy (nats): mean over the rows;\n";
-  text += "slope: median over the weights of w (1 - w), how far a weight follows its score.\n";
+      "\nspread: standard deviation of all scores\n"
+      "peak, entropy: largest weight of a row, entropy of a row in nats; means over the rows\n"
+      "slope: derivative of a weight w with respect to its score, w (1 - w); median over all "
+      "weights\n";
   const auto keys = static_cast<double>(options.keys);
-  text += options.keys == 1
-              ? "A single key has all the weight: no weight has a choice.\n\n"
-              : fmt::format("Even weights: peak {:.3f}, entropy {:.3f}, slope {:.1e}.\n\n",
-                            1 / keys, std::log(keys), even_slope(keys));
-  return text + conclusion(rows);
+  if (options.keys == 1) {
+    return text + "Each query has a single key, so each weight is 1 whatever the score.\n\n" +
+           conclusion(rows);
+  }
+  text += fmt::format(
+      "Even weights: peak {:.3f}, entropy {:.3f}, slope {:.1e}.\n"
+      "Saturated: a median slope below {:.1e}, one hundredth of the slope of even weights.\n\n",
+      1 / keys, std::log(keys), even_slope(keys), kSaturatedShare * even_slope(keys));
+  return text + conclusion(rows) + saturation_text(options, rows);
 }
 
 Json to_json(const Measures& m) {
@@ -162,14 +190,13 @@ Table to_table(const std::vector<Row>& rows) {
   return table;
 }
 
-// One figure over the head sizes, without and with the division, and what to compare it with.
-mini::LineChart chart_of(const std::vector<Row>& rows, const std::string& title,
-                         const mini::Axis& y, double Measures::*figure,
-                         const std::string& reference_name,
-                         const std::function<double(const Row&)>& reference) {
-  mini::Curve unscaled{"without the division", {}, {}}, scaled{"divided by \u221ad_k", {}, {}},
+// A chart of one measure over the head size, without and with the division, and of a reference.
+LineChart chart_of(const std::vector<Row>& rows, const std::string& title, const Axis& y,
+                   double Measures::*figure, const std::string& reference_name,
+                   const std::function<double(const Row&)>& reference) {
+  Curve unscaled{"without the division", {}, {}}, scaled{"divided by \u221ad_k", {}, {}},
       compared{reference_name, {}, {}, /*reference=*/true};
-  mini::Axis sizes{.label = "head size d_k", .logarithmic = true};
+  Axis sizes{.label = "head size d_k", .logarithmic = true};
   for (const Row& row : rows) {
     const auto size = static_cast<double>(row.head_size);
     sizes.ticks.push_back(size);
@@ -187,8 +214,8 @@ std::string to_svg(const Options& options, std::vector<Row> rows) {
   std::stable_sort(rows.begin(), rows.end(),
                    [](const Row& a, const Row& b) { return a.head_size < b.head_size; });
   const auto keys = static_cast<double>(options.keys);
-  const std::string even = fmt::format("all {} keys alike", options.keys);
-  return mini::line_chart_svg(
+  const std::string even = fmt::format("even weights of {} keys", options.keys);
+  return line_chart_svg(
       {chart_of(rows, "Spread of the scores", {.label = "standard deviation", .logarithmic = true},
                 &Measures::spread, "\u221ad_k", &Row::root),
        chart_of(rows, "Peak", {.label = "largest weight, mean over rows", .low = 0, .high = 1},
@@ -206,20 +233,27 @@ int main(int argc, char** argv) {
   using namespace mini::app;
   Options options;
   App app("sweep_head_size",
-          "Scores and softmax weights against the head size, without and with the division "
-          "by its square root.",
+          "Measures of scores and softmax weights over the head size, without and with the "
+          "division of the scores by its square root.",
           {Format::kSvg});
-  add_list(app, "--head-sizes", options.head_sizes,
-           "Head sizes, separated by commas (8,16,32,64,128,256,512,1024)", positive_integer());
-  app.add_option("--keys", options.keys, "Keys of each query (16)")->transform(positive_integer());
-  app.add_option("--rows", options.rows, "Queries (1000)")->transform(positive_integer());
-  app.add_option("--seed", options.seed, "Seed of the draws (42)")->transform(seed_number());
+  add_list(app, "--head-sizes", options.head_sizes, "Head sizes, separated by commas",
+           positive_integer())
+      ->default_str(fmt::format("{}", fmt::join(options.head_sizes, ",")));
+  app.add_option("--keys", options.keys, "Number of keys of each query")
+      ->transform(positive_integer())
+      ->capture_default_str();
+  app.add_option("--rows", options.rows, "Number of queries")
+      ->transform(positive_integer())
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "Seed of the queries and keys")
+      ->transform(seed_number())
+      ->capture_default_str();
   app.footer("Example: sweep_head_size --head-sizes 32,512 --keys 64");
   return app.run(argc, argv, [&] {
     const torch::NoGradGuard no_grad;
     std::vector<Row> rows;
     for (const int64_t head_size : options.head_sizes) {
-      torch::manual_seed(options.seed);  // so that a row does not depend on those before it
+      torch::manual_seed(options.seed);  // a row does not depend on the other head sizes
       rows.push_back(measure(options, head_size));
     }
     return Report{.text = to_text(options, rows),

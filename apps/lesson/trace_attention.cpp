@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Attention on explicit matrices, step by step, and the lesson's exercise: the same weights without
-// the division.
+// Attention on given matrices, step by step, and the lesson's exercise, which compares the weights
+// with those without the division.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/torch.h>
@@ -23,8 +23,8 @@ struct Options {
   bool causal = false;
 };
 
-// Small enough to check by hand: sqrt(4) is 2, the scores are whole numbers, and the first three
-// columns of the output are the weights themselves.
+// An example that can be checked by hand: sqrt(d_k) is 2, the scores are integers, and the first
+// three columns of the output equal the weights.
 AttentionMatrices worked_example() {
   return {.q = torch::tensor({{{1., 0., 1., 0.}, {0., 2., 0., 0.}, {1., 1., 0., 2.}}}, at::kDouble),
           .k = torch::tensor({{{1., 0., 1., 0.}, {0., 2., 0., 1.}, {1., 1., 0., 0.}}}, at::kDouble),
@@ -34,7 +34,7 @@ AttentionMatrices worked_example() {
 
 struct Checks {
   bool finite, shapes, rows_sum_to_one;
-  int64_t rows, empty_rows;  // all rows of weights, and those that see no key
+  int64_t rows, hidden_rows;  // rows of weights, and how many of them have no visible key
 };
 
 struct Trace {
@@ -42,13 +42,13 @@ struct Trace {
   double scale;
   bool scale_given;
   bool causal;
-  mini::AttentionSteps steps;
-  at::Tensor unscaled_weights;  // the same, without the factor
+  AttentionSteps steps;
+  at::Tensor unscaled_weights;  // weights for a factor of 1
   MedianSlopes slopes;
   Checks checks;
 };
 
-Checks check(const AttentionMatrices& in, const mini::AttentionSteps& steps) {
+Checks check(const AttentionMatrices& in, const AttentionSteps& steps) {
   std::vector<int64_t> scores_shape = in.q.sizes().vec(), output_shape = scores_shape;
   scores_shape.back() = in.k.size(-2);
   output_shape.back() = in.v.size(-1);
@@ -56,26 +56,26 @@ Checks check(const AttentionMatrices& in, const mini::AttentionSteps& steps) {
   for (const at::Tensor& step : {steps.scores, steps.scaled_scores, steps.weights, steps.output}) {
     finite = finite && step.isfinite().all().item<bool>();
   }
-  const at::Tensor sums = steps.weights.sum(-1), empty = steps.weights.eq(0).all(-1);
+  const at::Tensor sums = steps.weights.sum(-1), hidden = steps.weights.eq(0).all(-1);
   return {.finite = finite,
           .shapes = steps.scores.sizes() == scores_shape && steps.weights.sizes() == scores_shape &&
                     steps.output.sizes() == output_shape,
-          .rows_sum_to_one = (sums - 1).abs().lt(1e-9).logical_or(empty).all().item<bool>(),
+          .rows_sum_to_one = (sums - 1).abs().lt(1e-9).logical_or(hidden).all().item<bool>(),
           .rows = sums.numel(),
-          .empty_rows = empty.sum().item<int64_t>()};
+          .hidden_rows = hidden.sum().item<int64_t>()};
 }
 
 Trace trace(const Options& options, const AttentionMatrices& in) {
-  mini::AttentionOptions attention{
+  AttentionOptions attention{
       .mask = in.mask,
       .scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(in.q.size(-1)))),
-      .causal = options.causal ? mini::Causal::kLowerRight : mini::Causal::kNone};
-  const mini::AttentionSteps steps = mini::attention_steps(in.q, in.k, in.v, attention);
+      .causal = options.causal ? Causal::kLowerRight : Causal::kNone};
+  const AttentionSteps steps = attention_steps(in.q, in.k, in.v, attention);
   const double scale = *attention.scale;
   attention.scale = 1.0;
-  const at::Tensor unscaled = mini::attention_steps(in.q, in.k, in.v, attention).weights;
+  const at::Tensor unscaled = attention_steps(in.q, in.k, in.v, attention).weights;
   attention.scale = 0.0;
-  const at::Tensor even = mini::attention_steps(in.q, in.k, in.v, attention).weights;
+  const at::Tensor even = attention_steps(in.q, in.k, in.v, attention).weights;
   return {in,
           scale,
           options.scale.has_value(),
@@ -86,7 +86,7 @@ Trace trace(const Options& options, const AttentionMatrices& in) {
           check(in, steps)};
 }
 
-// The matrices of the file, or the built-in ones. An error of shape names the file.
+// Traces the file or, without one, the built-in example. An error in the shapes names the file.
 Trace trace_input(const Options& options) {
   if (options.input.empty()) {
     return trace(options, worked_example());
@@ -105,11 +105,11 @@ std::string shape_text(const at::Tensor& t) {
 
 std::string row_text(const at::Tensor& row) {
   const at::Tensor unsigned_nan =
-      row.masked_fill(row.isnan(), NAN);  // what is no number has no sign
+      row.masked_fill(row.isnan(), NAN);  // the sign of a NaN has no meaning
   return fmt::format("{:>9.4f}", fmt::join(numbers(unsigned_nan), ""));
 }
 
-// Matrices that share their number of rows, side by side; one after the other in a batch.
+// Matrices with equal numbers of rows, side by side; the batches one after the other.
 std::string matrices_text(const std::vector<at::Tensor>& matrices) {
   std::string text;
   if (matrices[0].dim() == 3) {
@@ -141,22 +141,22 @@ std::string checks_text(const Checks& checks) {
   std::string text =
       fmt::format("finite values: {}\nexpected shapes: {}\nrows sum to one: {}",
                   answer(checks.finite), answer(checks.shapes), answer(checks.rows_sum_to_one));
-  if (checks.empty_rows > 0) {
-    text += fmt::format(", but for {} of {} that see no key and sum to 0", checks.empty_rows,
-                        checks.rows);
+  if (checks.hidden_rows > 0) {
+    text += fmt::format("; {} of {} rows {} to 0, with no visible key", checks.hidden_rows,
+                        checks.rows, checks.hidden_rows == 1 ? "sums" : "sum");
   }
   return text + "\n\n";
 }
 
-// What dividing did to the peaks: the lesson's question, answered from the numbers.
+// The lesson's exercise: compares the weights and their peaks without and with the factor.
 std::string exercise_text(const Trace& t) {
   if (t.scale == 1.0) {
-    return "The factor is 1: there is nothing to compare it with. Leave --scale out for the "
-           "exercise.\n";
+    return fmt::format("The factor is 1, so it does not change the weights.{}\n",
+                       t.scale_given ? " Omit --scale to use 1 / sqrt(d_k)." : "");
   }
   const at::Tensor without = peak_weight(t.unscaled_weights), with = peak_weight(t.steps.weights);
   if (!t.checks.finite || !without.isfinite().all().item<bool>()) {
-    return "The weights are not all finite: there is nothing to compare.\n";
+    return "Some weights are not finite, so their peaks are not compared.\n";
   }
   const int64_t sharper = without.gt(with).sum().item<int64_t>();
   const size_t width = static_cast<size_t>(9 * t.steps.weights.size(-1));
@@ -166,10 +166,10 @@ std::string exercise_text(const Trace& t) {
   text += "\npeak of each row, without and with\n";
   text += matrices_text({without.unsqueeze(-1), with.unsqueeze(-1)});
   text += fmt::format(
-      "\nWithout the factor the peak is higher in {} of {} rows: {:.4f} instead of {:.4f} on "
-      "average.\n",
+      "\nWithout the factor, the peak is higher in {} of {} rows.\n"
+      "The mean peak is {:.4f} without the factor and {:.4f} with it.\n",
       sharper, without.numel(), without.mean().item<double>(), with.mean().item<double>());
-  return text + slope_sentence(t.slopes);
+  return text + saturation_text(t.slopes);
 }
 
 std::string to_text(const Trace& t) {
@@ -177,7 +177,7 @@ std::string to_text(const Trace& t) {
   std::string text = "Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V\n";
   text += fmt::format("d_k = {}, 1 / sqrt(d_k) = {:.4f}{}\n\n", d_k,
                       1.0 / std::sqrt(static_cast<double>(d_k)),
-                      t.scale_given ? fmt::format(", here replaced by {:.4f}", t.scale) : "");
+                      t.scale_given ? fmt::format("; --scale replaces it by {:.4f}", t.scale) : "");
   text += step_text("Q", t.in.q) + step_text("K", t.in.k) + step_text("V", t.in.v);
   text += step_text("scores = Q K^T", t.steps.scores);
   text += step_text(fmt::format("scaled scores = {:.4f} scores", t.scale), t.steps.scaled_scores);
@@ -224,7 +224,7 @@ Json to_json(const Trace& t) {
   return json;
 }
 
-// Whatever a mask does, as numbers to add to the scaled scores.  (B, Tq, Tk)
+// The mask and causality as one mask that is added to the scaled scores.  (B, Tq, Tk)
 at::Tensor additive_mask(const Trace& t) {
   at::Tensor mask = at::zeros_like(t.steps.scores);
   if (t.in.mask) {
@@ -233,9 +233,8 @@ at::Tensor additive_mask(const Trace& t) {
                : mask + *t.in.mask;
   }
   const at::Tensor no_q = at::zeros_like(t.in.q), no_k = at::zeros_like(t.in.k);
-  const auto even = mini::attention_steps(
-      no_q, no_k, t.in.v,
-      {.scale = 1.0, .causal = t.causal ? mini::Causal::kLowerRight : mini::Causal::kNone});
+  const auto even = attention_steps(
+      no_q, no_k, t.in.v, {.scale = 1.0, .causal = t.causal ? Causal::kLowerRight : Causal::kNone});
   mask = mask.masked_fill(even.weights.eq(0), -INFINITY);
   return mask.dim() == 2 ? mask.unsqueeze(0) : mask;
 }
@@ -268,20 +267,22 @@ int main(int argc, char** argv) {
   using namespace mini::app;
   Options options;
   App app("trace_attention",
-          "Attention on explicit matrices, step by step: the built-in example, or a file's.",
+          "Attention step by step, on the matrices of a file or of a built-in example.",
           {Format::kHtml});
   app.add_option("--input", options.input,
-                 "JSON file with q, k and v, lists of rows or lists of those, and perhaps mask")
+                 "JSON file with q, k, v and optionally mask, each a matrix or a list of matrices")
       ->check(file_name())
       ->type_name("FILE");
-  app.add_option("--scale", options.scale, "Factor on the scores (1 / sqrt(d_k))")
-      ->check(finite_number());
+  app.add_option("--scale", options.scale, "Factor on the scores")
+      ->check(finite_number())
+      ->default_str("1 / sqrt(d_k)");
   app.add_flag("--causal", options.causal, "Hide every key to the right of its query");
   app.footer(R"(Example of a file: {"q": [[1, 0], [0, 1]], "k": [[1, 0], [0, 1]], "v": [[1], [3]],
                     "mask": [[true, false], [true, true]]}
-A mask of numbers is added to the scaled scores; "-inf" in it hides a key.
---format html writes a page of at most 300 KB; its divisor goes from 1 to d_k, so a --scale there
-goes from 1 / d_k to 1.)");
+A mask of true and false shows or hides keys. A mask of numbers is added to the scaled scores; the
+string "-inf" in it hides a key.
+--format html writes a page of at most 300 KB. The divisor on the page ranges from 1 to d_k, so
+--scale must be between 1 / d_k and 1.)");
   return app.run(argc, argv, [&] {
     const Trace t = trace_input(options);
     const Json json = to_json(t);
@@ -289,7 +290,7 @@ goes from 1 / d_k to 1.)");
     return Report{.text = to_text(t),
                   .json = json,
                   .table = long_table(json),
-                  .failure = sound ? "" : "a check failed: see the output",
+                  .failure = sound ? "" : "a check of the result failed: see the output",
                   .html = [t] { return to_html(t); }};
   });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What tests and pictures share: the apps' output, and a browser that watches what a page does.
+// For tests and pictures: the output of the programs, and a browser that records errors of a page.
 import assert from "node:assert/strict";
 import {execFileSync} from "node:child_process";
 import {mkdtempSync, readFileSync, rmSync, writeFileSync} from "node:fs";
@@ -9,13 +9,13 @@ import {join} from "node:path";
 import {pathToFileURL} from "node:url";
 import {chromium} from "playwright-core";
 
-/** What an app prints. */
+/** Returns the output of a program. */
 export const run = (app, ...options) =>
   execFileSync(join(process.env.MINI_APPS, app), options, {encoding: "utf8", maxBuffer: 1 << 26});
 
 export const runJson = (app, ...options) => JSON.parse(run(app, ...options, "--format", "json"));
 
-/** A folder of its own, removed when the process ends. */
+/** A temporary folder, removed when the process ends. */
 export const folder = mkdtempSync(join(tmpdir(), "mini-browser-"));
 process.on("exit", () => rmSync(folder, {recursive: true, force: true}));
 
@@ -32,8 +32,8 @@ export const phone = {width: 375, height: 667};
 export const desktop = {width: 1280, height: 800};
 
 /**
- * A page with this file in it. `page.faults` lists what it must not do: errors in the console, and
- * requests for anything but itself.
+ * Opens this file in a new page. `page.faults` lists errors, warnings in the console, and requests
+ * for other files.
  */
 export async function open(
   browser,
@@ -58,7 +58,7 @@ export async function open(
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** Whether an element is in view and nothing lies upon it. */
+/** Whether an element is in view and not covered. */
 export const isClear = (locator) =>
   locator.evaluate((node) => {
     const {left, top, right, bottom} = node.getBoundingClientRect();
@@ -69,10 +69,10 @@ export const isClear = (locator) =>
     return corners.every(([x, y]) => node.contains(document.elementFromPoint(x, y)));
   });
 
-/** Nothing is cut off at the side, and axe-core finds no serious fault. */
+/** Asserts that the page does not scroll sideways and that axe-core finds no serious fault. */
 export async function assertUsable(page, viewport) {
   const width = await page.evaluate("document.documentElement.scrollWidth");
-  assert.ok(width <= viewport.width, "it scrolls sideways");
+  assert.ok(width <= viewport.width, "the page scrolls sideways");
   await page.evaluate(axe);
   const {violations} = await page.evaluate("axe.run()");
   const serious = violations.filter(({impact}) => ["serious", "critical"].includes(impact));

@@ -12,7 +12,7 @@ writeFileSync(join(target, "sweep_head_size.svg"), run("sweep_head_size", "--for
 
 const browser = await launch();
 
-// A terminal's text as HTML: script(1) gives the app a terminal, and these are the colours it sets.
+// The output in a terminal, which script(1) provides, with its colours as HTML.
 const command = `stty cols 80; ${join(process.env.MINI_APPS, "compare_weights")}`;
 const text = execFileSync("script", ["-qec", command, "/dev/null"], {
   encoding: "utf8",
@@ -47,7 +47,7 @@ const page = await open(
 await page.getByRole("grid").nth(1).locator("tbody tr").nth(3).locator("td").nth(2).hover();
 await page.screenshot({path: join(target, "page.png")});
 
-// The heads of a GPT that has read the README, on its first paragraph.
+// The heads of a GPT trained on the README, for a prompt from its first paragraph.
 const readme = fileURLToPath(new URL("../../README.md", import.meta.url));
 const trained = join(folder, "run");
 run(

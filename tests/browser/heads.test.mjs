@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The page of inspect_attention, used as a person would.
+// The page of inspect_attention.
 import assert from "node:assert/strict";
 import {readFileSync} from "node:fs";
 import {join} from "node:path";
@@ -18,7 +18,7 @@ import {
 } from "./browser.mjs";
 import {onPage, open} from "./shared_browser.mjs";
 
-/** A safetensors file with q and k, of float32 numbers without a pattern. */
+/** Writes a safetensors file with q and k in float32, of irregular numbers up to `size`. */
 function writeHeads(name, shape, size = 1.5) {
   const count = shape.reduce((a, b) => a * b);
   const header = JSON.stringify({
@@ -33,7 +33,7 @@ function writeHeads(name, shape, size = 1.5) {
   return write(name, bytes);
 }
 
-// A run of a tiny model, with text; many heads; many tokens.
+// Pages of a tiny model, of small and large scores, of many layers and of many tokens.
 const text = write("text.txt", "to be or not to be, that is the question <b>\n".repeat(40));
 const sizes = "--block-size 24 --n-layer 2 --n-head 3 --n-embd 24 --steps 2 --threads 1";
 run("train_gpt", "--data", text, "--output", join(folder, "run"), ...sizes.split(" "));
@@ -55,7 +55,7 @@ const title = (page) => page.locator("#one-title").textContent();
 const told = async (page) => (await page.locator("#told").textContent()).split("\n");
 const without = (page) => page.getByRole("radio", {name: "without the division"});
 
-onPage("a click enlarges a head, and the page tells its figures", ofFew, {}, async (page) => {
+onPage("a click enlarges a head and shows its measures", ofFew, {}, async (page) => {
   assert.equal(await page.locator(".row button").count(), 6);
   assert.equal(await title(page), "Layer 0, head 0, divided by √8 = 2.83");
   await head(page, 1, 2).click();
@@ -78,7 +78,7 @@ onPage("a click enlarges a head, and the page tells its figures", ofFew, {}, asy
   );
 });
 
-onPage("Enter enlarges a head, arrows move in it, Escape leads back", ofFew, {}, async (page) => {
+onPage("Enter enlarges a head, arrows move in it, Escape returns", ofFew, {}, async (page) => {
   await head(page, 0, 1).focus();
   await page.keyboard.press("Enter");
   assert.equal(await title(page), "Layer 0, head 1, divided by √8 = 2.83");
@@ -110,7 +110,7 @@ onPage("Enter enlarges a head, arrows move in it, Escape leads back", ofFew, {},
 
 for (const viewport of [phone, desktop]) {
   onPage(
-    `a head of any layer is seen at once, ${viewport.width} wide`,
+    `a click on a head of any layer brings it into view, ${viewport.width} wide`,
     ofDeep,
     {viewport},
     async (page) => {
@@ -126,7 +126,7 @@ for (const viewport of [phone, desktop]) {
   );
 }
 
-onPage("the switch takes the division away, everywhere", ofFew, {}, async (page) => {
+onPage("the switch removes the division in all grids", ofFew, {}, async (page) => {
   const pixels = () =>
     page.evaluate("[...document.querySelectorAll('canvas')].map((c) => c.toDataURL())");
   const divided = await pixels();
@@ -146,7 +146,7 @@ onPage("the switch takes the division away, everywhere", ofFew, {}, async (page)
 });
 
 onPage(
-  "the address holds the view",
+  "the address contains the head and the division",
   ofFew,
   {fragment: "#layer=1&head=2&division=none"},
   async (page) => {
@@ -164,7 +164,7 @@ onPage(
   },
 );
 
-onPage("a cell tells its tokens and both weights", ofModel, {}, async (page) => {
+onPage("a cell shows its tokens and both weights", ofModel, {}, async (page) => {
   assert.equal(await page.evaluate("data.views.length"), 6);
   const visible = prompt.replaceAll(" ", "␣").replace("\n", "⏎");
   assert.equal(await page.locator("#prompt").textContent(), visible);
@@ -189,7 +189,7 @@ onPage("a cell tells its tokens and both weights", ofModel, {}, async (page) => 
     "without the division: 1.0000",
   ]);
   await page.locator("#enlarged").press("ArrowRight");
-  assert.match((await told(page))[1], /: not seen$/);
+  assert.match((await told(page))[1], /: hidden$/);
   await page.locator("#enlarged").press("Control+Home");
   for (const key of [...Array(9).fill("ArrowDown"), ...Array(6).fill("ArrowRight")])
     await page.locator("#enlarged").press(key);
@@ -209,7 +209,7 @@ for (const [name, options, path, digits] of [
   ["small scores", calm, ofCalm, 1],
   ["wide scores", few, ofFew, 0],
 ]) {
-  onPage(`shares have ${digits} decimals where the heads are of ${name}`, path, {}, async (page) => {
+  onPage(`shares have ${digits} decimals for ${name}`, path, {}, async (page) => {
     const {attention} = runJson("inspect_attention", ...options);
     for (const {layer, head: number, scaled} of attention) {
       assert.equal(
@@ -220,7 +220,7 @@ for (const [name, options, path, digits] of [
   });
 }
 
-onPage("all heads stand in a table, the most changed marked and named", ofFew, {}, async (page) => {
+onPage("a table lists all heads and marks the most changed", ofFew, {}, async (page) => {
   const {attention} = runJson("inspect_attention", ...few);
   const share = (number) => `${(100 * number).toFixed(0)} %`;
   const rows = await page
@@ -249,7 +249,7 @@ onPage("all heads stand in a table, the most changed marked and named", ofFew, {
 
 for (const viewport of [small, phone, desktop]) {
   onPage(
-    `bars hide no head that is tabbed to, and no readout, ${viewport.width} wide`,
+    `sticky bars cover neither a focused head nor the numbers, ${viewport.width} wide`,
     ofDeep,
     {viewport},
     async (page) => {
@@ -264,7 +264,7 @@ for (const viewport of [small, phone, desktop]) {
   );
 }
 
-onPage("the cell that a key leads to is in view", ofModel, {}, async (page) => {
+onPage("the cell that a key selects is in view", ofModel, {}, async (page) => {
   const enlarged = page.locator("#enlarged");
   await enlarged.evaluate((canvas) => canvas.focus({preventScroll: true}));
   for (const [key, row] of [
@@ -282,7 +282,7 @@ onPage("the cell that a key leads to is in view", ofModel, {}, async (page) => {
 });
 
 onPage(
-  "a tap on a head does not scroll it away",
+  "a tap on a head keeps it in view",
   ofDeep,
   {viewport: phone, hasTouch: true, isMobile: true},
   async (page) => {
@@ -293,14 +293,14 @@ onPage(
   },
 );
 
-test("without scripts the page says what it needs", async () => {
+test("without scripts, the page says that it needs JavaScript", async () => {
   const page = await open(ofFew, {javaScriptEnabled: false});
-  assert.match(await page.locator("body").innerText(), /JavaScript, which is off here/);
+  assert.match(await page.locator("body").innerText(), /needs JavaScript to draw the weights/);
   assert.equal(await page.locator("main").isVisible(), false);
   await page.context().close();
 });
 
-onPage("many tokens are binned, the largest weights kept exactly", ofMany, {}, async (page) => {
+onPage("a cell of many tokens shows the largest of its weights exactly", ofMany, {}, async (page) => {
   assert.match(
     await page.locator("#cells-note").textContent(),
     /^Each cell shows the largest of up to 3 × 3 weights/,
@@ -333,7 +333,7 @@ for (const [name, path] of [
   ]) {
     for (const colorScheme of ["light", "dark"]) {
       onPage(
-        `${name} on a ${size}, ${colorScheme}: no serious fault, nothing cut off`,
+        `${name} on a ${size}, ${colorScheme}: accessible, and nothing is cut off`,
         path,
         {viewport, colorScheme},
         async (page) => {
@@ -345,7 +345,7 @@ for (const [name, path] of [
   }
 }
 
-test("the page is valid HTML, before its script runs and after", async () => {
+test("the page is valid HTML, before its scripts run and after", async () => {
   const validator = new HtmlValidate({extends: ["html-validate:standard", "html-validate:a11y"]});
   for (const path of [ofModel, ofFew]) {
     const page = await open(path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Every SVG, those held as fixtures and those of the apps: well-formed, and drawn without loss.
+// The SVG files of the fixtures and of the programs: well-formed XML, and all text legible.
 import assert from "node:assert/strict";
 import {execFileSync} from "node:child_process";
 import {readdirSync, readFileSync} from "node:fs";
@@ -24,14 +24,14 @@ for (const [app, ...options] of [
   pictures.push([name, write(`${name}.svg`, run(app, ...options, "--format", "svg"))]);
 }
 
-test("there are fixtures", () => assert.ok(pictures.length > 8));
+test("the fixtures include SVG files", () => assert.ok(pictures.length > 8));
 
 for (const [name, path] of pictures) {
   test(`${name} is well-formed XML`, () => {
     execFileSync(process.env.MINI_XMLLINT, ["--noout", "--nonet", path], {stdio: "pipe"});
   });
 
-  test(`${name} shows all its text, none upon other`, async () => {
+  test(`the texts of ${name} neither overlap nor are cut off`, async () => {
     const page = await open(path);
     assert.equal(await page.evaluate("document.documentElement.tagName"), "svg");
     const texts = await page.evaluate(`[...document.querySelectorAll("text")].map((text) => {
@@ -49,7 +49,7 @@ for (const [name, path] of pictures) {
       for (const b of texts.slice(0, i)) {
         const apart =
           a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
-        assert.ok(apart, `'${a.text}' lies upon '${b.text}'`);
+        assert.ok(apart, `'${a.text}' overlaps '${b.text}'`);
       }
     }
     assert.deepEqual(page.faults, []);

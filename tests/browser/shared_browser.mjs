@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The browser that the tests of a file share.
+// One browser for all tests of a file.
 import assert from "node:assert/strict";
 import {after, before, test} from "node:test";
 import * as chromium from "./browser.mjs";
@@ -10,10 +10,10 @@ before(async () => {
 });
 after(() => browser.close());
 
-/** A page with this file in it, in that browser. */
+/** Opens this file in the browser. */
 export const open = (path, options) => chromium.open(browser, path, options);
 
-/** A test of one open page, which must end without faults. */
+/** Defines a test with this file open. It fails if the page reports an error or loads anything. */
 export function onPage(name, path, options, body) {
   test(name, async () => {
     const page = await open(path, options);

@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: MIT
-// What the pages share: their data, colours, numbers, elements.
+// What all pages share: their data, numbers as text, the colour scale, elements, keys.
+//
+// Provides  element, pageData, numbers, fixed, colorAt, add, moved, keepScrollClear.
+// Needs     an element #data with the data of the page as JSON.
 "use strict";
 
 const element = (id) => document.getElementById(id);
-const data = JSON.parse(element("data").textContent);
+const pageData = () => JSON.parse(element("data").textContent);
 
-// Numbers as apps/report.cpp writes them: JSON has no infinity and no NaN.
-const offScale = {nan: NaN, inf: Infinity, "-inf": -Infinity};
-const numbers = (list) => (Array.isArray(list) ? list.map(numbers) : (offScale[list] ?? list));
+// JSON has no infinity and no NaN: apps/common/report.cpp writes them as strings.
+const nonFinite = {nan: NaN, inf: Infinity, "-inf": -Infinity};
+const numbers = (list) => (Array.isArray(list) ? list.map(numbers) : (nonFinite[list] ?? list));
 
-// src/color_scale.cpp
-function colorAt(position) {
-  const place = Math.min(Math.max(position, 0), 1) * (data.colors.length - 1);
-  const below = Math.min(Math.floor(place), data.colors.length - 2);
-  return data.colors[below].map(
-    (from, i) => from + (place - below) * (data.colors[below + 1][i] - from),
-  );
-}
-
+// The number with so many decimals; in scientific notation from 1e6 on.
 function fixed(number, digits) {
   if (!Number.isFinite(number)) return Number.isNaN(number) ? "NaN" : number > 0 ? "∞" : "−∞";
   if (Math.abs(number) >= 1e6)
@@ -26,11 +21,19 @@ function fixed(number, digits) {
   return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
 }
 
+// The colour [r, g, b] at a position from 0 to 1, interpolated as in src/figures/color_scale.cpp.
+function colorAt(colors, position) {
+  const place = Math.min(Math.max(position, 0), 1) * (colors.length - 1);
+  const below = Math.min(Math.floor(place), colors.length - 2);
+  return colors[below].map((from, i) => from + (place - below) * (colors[below + 1][i] - from));
+}
+
+// Appends a new element with these properties to the parent and returns it.
 function add(parent, tag, properties = {}) {
   return parent.appendChild(Object.assign(document.createElement(tag), properties));
 }
 
-// The cell of a grid that a key leads to, if any.
+// The cell [row, column] that a key leads to in a grid, or undefined for any other key.
 function moved(event, [row, column], [lastRow, lastColumn], endOfRow = lastColumn) {
   const far = event.ctrlKey || event.metaKey;
   const target = {
@@ -47,13 +50,14 @@ function moved(event, [row, column], [lastRow, lastColumn], endOfRow = lastColum
   return target && [within(target[0], lastRow), within(target[1], lastColumn)];
 }
 
-// What is scrolled to, by Tab or by an arrow key, ends up clear of the bars that stay in view.
-for (const [id, side] of [
-  ["controls", "scrollPaddingTop"],
-  ["cell", "scrollPaddingBottom"],
-]) {
-  const bar = element(id);
-  new ResizeObserver(() => {
-    document.documentElement.style[side] = `${bar.offsetHeight + 12}px`;
-  }).observe(bar);
+// Elements that Tab or an arrow key scrolls into view end up between the two sticky bars.
+function keepScrollClear({top, bottom}) {
+  for (const [bar, side] of [
+    [top, "scrollPaddingTop"],
+    [bottom, "scrollPaddingBottom"],
+  ]) {
+    new ResizeObserver(() => {
+      document.documentElement.style[side] = `${bar.offsetHeight + 12}px`;
+    }).observe(bar);
+  }
 }

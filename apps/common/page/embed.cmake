@@ -1,7 +1,8 @@
-# A page as one string: its styles and its scripts in place of the links to them.
-#   cmake -DPAGE=page.html -DCOMMON=FOLDER -DFUNCTION=page_source -DOUTPUT=page_source.cpp -P embed.cmake
+# Writes a C++ file with a function that returns a page as one string. The styles and scripts replace
+# the links to them.
+#   cmake -DPAGE=FILE.html -DCOMMON=FOLDER -DFUNCTION=NAME -DOUTPUT=FILE.cpp -P embed.cmake
 #
-# A link is to a file beside the page, or to one in the folder COMMON.
+# The linked files are in the folder of the page or in COMMON.
 cmake_minimum_required(VERSION 3.25)
 
 cmake_path(GET PAGE PARENT_PATH folder)

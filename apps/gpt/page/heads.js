@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The weights of all heads as small grids, one of them large.
+// The page of inspect_attention: the weights of all heads as small grids, and of one head enlarged.
+//
+// Needs     common.js and the elements of heads.html. apps/gpt/heads_page.h describes the data.
 "use strict";
 
-// --- the state: a head, and with or without the division; it stands in the address --------------
+const data = pageData();
+
+// --- the state: a head, and with or without the division, all kept in the address ---------------
 
 const state = {layer: 0, head: 0, division: "scaled"};
 
@@ -23,14 +27,14 @@ function writeAddress() {
   history.replaceState(null, "", `#${address}`);
 }
 
-// --- cells: apps/page.cpp packs them -------------------------------------------------------------
+// --- the weights, as packed by apps/gpt/heads_page.cpp -------------------------------------------
 
-const side = Math.ceil(data.tokens / data.values_each); // cells of a grid
-const mostSmall = 64; // of a small one
+const side = Math.ceil(data.tokens / data.values_each); // cells on a side of the enlarged grid
+const mostSmall = 64; // the most cells on a side of a small grid
 
-const lengthOf = (row, cells) => (data.causal ? row + 1 : cells); // of a row of so many
+const lengthOf = (row, cells) => (data.causal ? row + 1 : cells); // without the hidden cells
 
-// A grid as rows of numbers.
+// The rows of a grid.
 function unpack(base64) {
   const bytes = Uint8Array.from(atob(base64), (digit) => digit.charCodeAt(0));
   const numbers = new DataView(bytes.buffer);
@@ -46,7 +50,7 @@ function unpack(base64) {
 
 const largerOrNan = (a, b) => (Number.isNaN(a) || b <= a ? a : b);
 
-// The same in fewer cells, each the largest of each x each.
+// The rows with fewer cells: each is the largest of up to each x each cells, or NaN if one is NaN.
 function binned(rows, each) {
   const bins = [];
   rows.forEach((row, i) => {
@@ -68,7 +72,7 @@ for (const {scaled, unscaled} of data.views) {
   }
 }
 
-const unpacked = new Map(); // what has been looked at
+const unpacked = new Map(); // the grids that have been shown
 
 function weightsOf(layer, head, division) {
   const name = `${layer}.${head}.${division}`;
@@ -78,14 +82,14 @@ function weightsOf(layer, head, division) {
 
 // --- drawing -------------------------------------------------------------------------------------
 
-// Of long rows nearly all weights are small, and lie apart only on a logarithmic scale: it goes
+// The colour scale is logarithmic, because nearly all weights of long rows are small. It ranges
 // from a tenth of an even weight, or less, to 1.
 const decades = Math.ceil(Math.log10(data.tokens)) + 1;
 
 const colorOf = (weight) =>
-  Number.isNaN(weight) ? data.nan_color : colorAt(1 + Math.log10(weight) / decades);
+  Number.isNaN(weight) ? data.nan_color : colorAt(data.colors, 1 + Math.log10(weight) / decades);
 
-// One pixel a cell; what no query sees is left as the page is.
+// Draws one pixel per cell. Hidden cells keep the background of the page.
 function draw(canvas, rows) {
   canvas.width = canvas.height = rows.length;
   const context = canvas.getContext("2d");
@@ -98,7 +102,8 @@ function draw(canvas, rows) {
   context.putImageData(image, 0, 0);
 }
 
-const pixelsOfCell = Math.max(4, Math.floor(768 / side)); // of the large grid: its mark is fine
+// Pixels on a side of an enlarged cell, enough for the thin lines around the selected cell.
+const pixelsOfCell = Math.max(4, Math.floor(768 / side));
 
 function drawEnlarged() {
   const rows = weightsOf(state.layer, state.head, state.division);
@@ -123,9 +128,9 @@ function drawEnlarged() {
   }
 }
 
-// --- what is told --------------------------------------------------------------------------------
+// --- texts ---------------------------------------------------------------------------------------
 
-// A token's text with its blanks to be seen. Control characters have come as their pictures.
+// The text of a token with visible blanks. The data contain control characters as their symbols.
 const blanks = {" ": "␣", "\u2409": "⇥", "\u240a": "⏎"};
 const visibleText = (text) => text.replace(/[ \u2409\u240a]/g, (blank) => blanks[blank]);
 const texts = data.texts.map(visibleText);
@@ -145,7 +150,7 @@ function placeText(one, many, cell) {
   return texts.length > 0 ? `${one} ${first} ‘${texts[first]}’` : `${one} ${first}`;
 }
 
-let current = null; // the cell of the large grid that is told, once somebody has pointed at one
+let current = null; // the selected cell of the enlarged grid: {row, column}, or null
 
 function tell() {
   element("hint").hidden = current !== null;
@@ -157,7 +162,7 @@ function tell() {
   const place = `${placeText("Query", "Queries", row)}, ${placeText("key", "keys", column)}`;
   const weight = (division) => {
     const found = weightsOf(state.layer, state.head, division)[row][column];
-    return found === undefined ? "not seen" : weightText(found);
+    return found === undefined ? "hidden" : weightText(found);
   };
   const what = data.values_each > 1 ? "largest weight" : "weight";
   element("told").textContent =
@@ -165,7 +170,7 @@ function tell() {
     `without the division: ${weight("unscaled")}`;
 }
 
-// The query and the key that are told, in the prompt and at the axes.
+// Marks the query and the key of the selected cell, in the prompt and at the axes.
 function markTokens() {
   const {row, column} = current;
   const within = (token, cell) => Math.floor(token / data.values_each) === cell;
@@ -190,7 +195,7 @@ function showAllFigures() {
   add(groups, "td");
   add(names, "th", {scope: "col", textContent: "layer, head"});
   const columns = [
-    ["entropy of even", percent],
+    ["entropy, share of even", percent],
     ["peak", ({peak}) => fixed(peak, 3)],
     ["distance in tokens", ({distance}) => fixed(distance, 2)],
   ];
@@ -220,7 +225,7 @@ function showFigures() {
   add(head, "th", {scope: "col", textContent: "without the division"});
   for (const [name, text] of [
     ["entropy in nats", (figures) => fixed(figures.entropy, 3)],
-    ["entropy of even", percent],
+    ["entropy, share of even", percent],
     ["peak", (figures) => fixed(figures.peak, 3)],
     ["distance in tokens", (figures) => fixed(figures.distance, 2)],
   ]) {
@@ -231,7 +236,7 @@ function showFigures() {
   }
 }
 
-// --- what is on the page ------------------------------------------------------------------------
+// --- the elements of the page -------------------------------------------------------------------
 
 const buttons = []; // buttons[layer][head]: {button, canvas, caption}
 
@@ -259,7 +264,7 @@ function makePrompt() {
   for (const text of texts) add(element("prompt"), "span", {textContent: text});
 }
 
-// Tokens at the axes of the large grid, where there is room for each.
+// Shows the tokens at the axes of the enlarged grid if each of them fits.
 function showLabels() {
   const cell = element("axes").clientWidth / side;
   const fit = data.values_each === 1 && cell >= 8;
@@ -284,7 +289,7 @@ function show() {
       caption.textContent = percent(figures);
       button.setAttribute(
         "aria-label",
-        `Layer ${layer}, head ${head}: entropy ${percent(figures)} of even, ` +
+        `Layer ${layer}, head ${head}: entropy ${percent(figures)} of that of even weights, ` +
           `peak ${fixed(figures.peak, 2)}, distance ${fixed(figures.distance, 1)} tokens`,
       );
     }),
@@ -309,7 +314,7 @@ function showOne() {
   tell();
 }
 
-// --- what a person can do -----------------------------------------------------------------------
+// --- actions of the reader ----------------------------------------------------------------------
 
 function enlarge(layer, head) {
   Object.assign(state, {layer, head});
@@ -326,7 +331,7 @@ function select(row, column) {
   tell();
 }
 
-// Scrolls where a bar lies upon the current cell.
+// Scrolls if a bar covers the selected cell.
 function showCurrent() {
   const {top, height} = element("enlarged").getBoundingClientRect();
   const y = top + ((current.row + 0.5) / side) * height;
@@ -348,25 +353,29 @@ function moveCell(event) {
   showCurrent();
 }
 
-function start() {
+// --- starting the page --------------------------------------------------------------------------
+
+function showConstants() {
   element("description").textContent = data.description;
   element("divided-label").textContent = dividedText;
   element("cells-note").textContent =
     data.values_each > 1
       ? `Each cell shows the largest of up to ${data.values_each} × ${data.values_each} weights` +
-        (side > mostSmall ? ", in the small grids of more." : ".")
+        (side > mostSmall ? "; in the small grids, of more." : ".")
       : "";
-  const stops = Array.from({length: 33}, (_, i) => `rgb(${colorAt(i / 32).map(Math.round)})`);
+  const stops = Array.from(
+    {length: 33},
+    (_, i) => `rgb(${colorAt(data.colors, i / 32).map(Math.round)})`,
+  );
   element("gradient").style.background = `linear-gradient(to right, ${stops})`;
   for (let decade = -decades; decade <= 0; ++decade)
     add(element("ticks"), "span", {textContent: String(Number((10 ** decade).toPrecision(1)))});
 
   element("hidden-keys").hidden = !data.causal;
   element("sentence").textContent = data.conclusion;
+}
 
-  makeHeads();
-  makePrompt();
-  showAllFigures();
+function listen() {
   new ResizeObserver(showLabels).observe(element("axes"));
   for (const input of document.getElementsByName("division")) {
     input.addEventListener("change", () => {
@@ -391,8 +400,13 @@ function start() {
     readAddress();
     show();
   });
-  readAddress();
-  show();
 }
 
-start();
+keepScrollClear({top: element("controls"), bottom: element("cell")});
+showConstants();
+makeHeads();
+makePrompt();
+showAllFigures();
+listen();
+readAddress();
+show();

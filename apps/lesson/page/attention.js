@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: MIT
-// The formula, the second copy of the one in src/attention.cpp and tested against it, and what can
-// be read off its weights.
+// Attention and the measures of its weights. The tests compare this second copy of the formula with
+// src/attention/attention.cpp.
+//
+// Provides  attention, evenAttention, visibleEntries, slope, peak, entropy, measures,
+//           saturatedShare, isSaturated.
+// Needs     nothing.
+//
+// A matrix is a list of rows. q (Tq, d_k), k (Tk, d_k), v (Tk, d_v), scores and mask (Tq, Tk).
 "use strict";
 
 const transposed = (m) => m[0].map((_, j) => m.map((row) => row[j]));
 const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
 const product = (a, b) => a.map((row) => transposed(b).map((column) => dot(row, column)));
 
-// Of one row. A row that sees nothing has weights of 0.
+// The softmax of one row. The weights of a row without a visible key are 0.
 function softmax(row) {
   const largest = Math.max(...row);
   if (largest === -Infinity) return row.map(() => 0);
@@ -18,33 +24,35 @@ function softmax(row) {
 
 const masked = (row, mask) => row.map((z, j) => (mask[j] === -Infinity ? -Infinity : z + mask[j]));
 
-// output = softmax(q k^T / divisor + mask) v, and which keys each query has seen
+// output = softmax(q k^T / divisor + mask) v. Also returns each step, and which keys are visible to
+// each query. If `scores` is given, it replaces q k^T, and there is no output.
 function attention({scores, q, k, v, mask}, divisor) {
   const steps = {scores: scores ?? product(q, transposed(k))};
   steps.scaled = steps.scores.map((row) => row.map((s) => s / divisor));
-  steps.seen = steps.scores.map((row, i) => row.map((_, j) => mask?.[i][j] !== -Infinity));
+  steps.visible = steps.scores.map((row, i) => row.map((_, j) => mask?.[i][j] !== -Infinity));
   steps.weights = steps.scaled.map((row, i) => softmax(mask ? masked(row, mask[i]) : row));
   steps.output = v && product(steps.weights, v);
   return steps;
 }
 
-// The same where all keys that a query sees weigh the same.
-function evenAttention({seen}) {
-  const weights = seen.map((row) => row.map((s) => (s ? 1 / row.filter(Boolean).length : 0)));
-  return {seen, weights, scaled: seen.map((row) => row.map(() => 0))};
+// The steps for equal weights on all visible keys of a row.
+function evenAttention({visible}) {
+  const weights = visible.map((row) => row.map((v) => (v ? 1 / row.filter(Boolean).length : 0)));
+  return {visible, weights, scaled: visible.map((row) => row.map(() => 0))};
 }
 
-// --- include/mini/diagnostics.h -----------------------------------------------------------------
+// The functions below follow include/mini/diagnostics.h.
 
 const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;
 const slope = (w) => w * (1 - w);
 const peak = (row) => Math.max(...row);
 const entropy = (row) => row.reduce((sum, w) => sum - (w === 0 ? 0 : w * Math.log(w)), 0);
 
-// The entries of all rows at places that are seen.
-const visible = (rows, seen) => rows.flatMap((row, i) => row.filter((_, j) => seen[i][j]));
+// The entries of all rows at visible keys.
+const visibleEntries = (rows, visible) =>
+  rows.flatMap((row, i) => row.filter((_, j) => visible[i][j]));
 
-// The standard deviation. Of parts of the largest, whose squares are never too large.
+// The standard deviation. Dividing by the largest entry first keeps the squares from overflowing.
 function spread(list) {
   const largest = Math.max(...list.map(Math.abs));
   if (list.length < 2 || largest === 0) return 0;
@@ -54,20 +62,24 @@ function spread(list) {
   return largest * Math.sqrt(squares / (parts.length - 1));
 }
 
-// Of the weights that have a choice: visible ones, in rows that see at least two keys.
-function medianSlope(weights, seen) {
+// The lower median over the visible weights of rows with at least two visible keys, else NaN.
+function medianSlope(weights, visible) {
   const slopes = weights.flatMap((row, i) => {
-    const ofRow = row.filter((_, j) => seen[i][j]);
-    return ofRow.length > 1 ? ofRow.map(slope) : [];
+    const visibleWeights = row.filter((_, j) => visible[i][j]);
+    return visibleWeights.length > 1 ? visibleWeights.map(slope) : [];
   });
   return slopes.sort((a, b) => a - b)[Math.floor((slopes.length - 1) / 2)] ?? NaN;
 }
 
-function measures({scaled, weights, seen}) {
+function measures({scaled, weights, visible}) {
   return {
-    spread: spread(visible(scaled, seen)),
+    spread: spread(visibleEntries(scaled, visible)),
     peak: mean(weights.map(peak)),
     entropy: mean(weights.map(entropy)),
-    slope: medianSlope(weights, seen),
+    slope: medianSlope(weights, visible),
   };
 }
+
+// The definition of apps/lesson/lesson.h: a median slope below this share of that of even weights.
+const saturatedShare = 0.01;
+const isSaturated = (of, even) => of.slope < saturatedShare * even.slope;

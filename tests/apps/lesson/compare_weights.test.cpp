@@ -35,7 +35,7 @@ std::vector<std::string> lesson_lines() {
 
 }  // namespace
 
-TEST_CASE("compare_weights gives the lesson's numbers", "[app][compare_weights]") {
+TEST_CASE("compare_weights reproduces the lesson's numbers", "[app][compare_weights]") {
   const json actual = run_json("compare_weights"), expected = golden();
   CHECK(actual["scores_shape"] == json({1, 4, 4}));
   CHECK(std::abs(actual["scale"].get<double>() - expected["scale"].get<double>()) < 1e-15);
@@ -60,7 +60,7 @@ TEST_CASE("compare_weights prints what the lesson's Python prints", "[app][compa
   CHECK_THAT(text.out, ContainsSubstring("0.43 0.25 0.30 0.03    0.29 0.26 0.27 0.18"));
 }
 
-TEST_CASE("compare_weights measures its grids", "[app][compare_weights]") {
+TEST_CASE("compare_weights measures each row and each grid", "[app][compare_weights]") {
   const json j = run_json("compare_weights");
   for (const std::string name : {"unscaled", "scaled"}) {
     const at::Tensor weights = tensor(j[name + "_weights"]);
@@ -74,7 +74,7 @@ TEST_CASE("compare_weights measures its grids", "[app][compare_weights]") {
   const std::string text = run("compare_weights").out;
   CHECK_THAT(text, ContainsSubstring("unscaled weights: smallest 0.03, largest 0.52"));
   CHECK_THAT(text, ContainsSubstring("scaled weights: smallest 0.18, largest 0.31"));
-  CHECK_THAT(text, ContainsSubstring("the weights are closer to even"));
+  CHECK_THAT(text, ContainsSubstring("The factor 0.1768 makes the weights more even."));
   CHECK_THAT(text, ContainsSubstring("x: (1, 4, 128) -> query, key, value: (1, 4, 32)"));
   CHECK(std::abs(j["scores_spread"].get<double>() -
                  tensor(j["scores"]).flatten().std().item<double>()) < 1e-5);
@@ -86,9 +86,10 @@ TEST_CASE("compare_weights measures its grids", "[app][compare_weights]") {
                    tensor(j[name + "_entropies"]).mean().item<double>()) < 1e-6);
   }
   CHECK(j["even_median_slope"] == 0.1875);
+  CHECK_THAT(text, ContainsSubstring("Neither softmax is saturated at these scores"));
 }
 
-TEST_CASE("each option of compare_weights does what it says", "[app][compare_weights]") {
+TEST_CASE("each option of compare_weights changes what it names", "[app][compare_weights]") {
   const json usual = run_json("compare_weights");
   SECTION("--seed") {
     CHECK(run_json("compare_weights --seed 43")["scores"] != usual["scores"]);
@@ -115,8 +116,10 @@ TEST_CASE("each option of compare_weights does what it says", "[app][compare_wei
   SECTION("--scale") {
     const json one = run_json("compare_weights --scale 1");
     CHECK(one["scaled_weights"] == one["unscaled_weights"]);
-    CHECK_THAT(run("compare_weights --scale 1").out, ContainsSubstring("just as even"));
-    CHECK_THAT(run("compare_weights --scale 3").out, ContainsSubstring("the weights are sharper"));
+    CHECK_THAT(run("compare_weights --scale 1").out,
+               ContainsSubstring("The factor 1.0000 does not change how even the weights are."));
+    CHECK_THAT(run("compare_weights --scale 3").out,
+               ContainsSubstring("The factor 3.0000 makes the weights less even."));
     const json even = run_json("compare_weights --scale 0");
     for (const json& row : even["scaled_weights"]) {
       CHECK(row == json({0.25, 0.25, 0.25, 0.25}));
@@ -127,15 +130,16 @@ TEST_CASE("each option of compare_weights does what it says", "[app][compare_wei
     const json causal = run_json("compare_weights --causal");
     CHECK(causal["scaled_weights"][0] == json({1.0, 0.0, 0.0, 0.0}));
     CHECK(causal["unscaled_weights"][2][3] == 0.0);
-    CHECK(causal["even_median_slope"].get<double>() > 0.18);  // hidden weights do not count
+    CHECK(causal["even_median_slope"].get<double>() > 0.18);  // hidden weights are left out
     CHECK_THAT(run("compare_weights --head-size 512").out,
-               ContainsSubstring("Unscaled, most weights hardly follow their scores"));
-    const at::Tensor seen = tensor(causal["scaled_weights"]).gt(0),
+               ContainsSubstring("The unscaled softmax is saturated: most of its weights hardly "
+                                 "change with the scores.\nThe scaled softmax is not saturated."));
+    const at::Tensor visible = tensor(causal["scaled_weights"]).gt(0),
                      scores = tensor(causal["scores"]);
     const at::Tensor weights = tensor(causal["scaled_weights"]);
     CHECK(causal["scaled_smallest"].get<double>() > 0);
     CHECK(std::abs(causal["scores_spread"].get<double>() -
-                   scores.masked_select(seen).std().item<double>()) < 1e-5);
+                   scores.masked_select(visible).std().item<double>()) < 1e-5);
     CHECK(causal["scaled_entropy_shares"][0] == 0.0);
     CHECK(std::abs(causal["scaled_entropy_shares"][1].get<double>() -
                    causal["scaled_entropies"][1].get<double>() / std::log(2.0)) < 1e-6);
@@ -144,11 +148,11 @@ TEST_CASE("each option of compare_weights does what it says", "[app][compare_wei
   }
 }
 
-TEST_CASE("compare_weights counts one token as one", "[app][compare_weights]") {
+TEST_CASE("compare_weights describes a single token in the singular", "[app][compare_weights]") {
   CHECK_THAT(run("compare_weights --tokens 1").out, ContainsSubstring("1 token of width 128,"));
 }
 
-TEST_CASE("compare_weights writes CSV as one value a line", "[app][compare_weights]") {
+TEST_CASE("compare_weights writes CSV with one value per line", "[app][compare_weights]") {
   const std::string csv = run("compare_weights --format csv").out;
   CHECK_THAT(csv, ContainsSubstring("name,batch,row,column,value\n"));
   CHECK_THAT(csv, ContainsSubstring("\ntokens,,,,4\n"));
@@ -157,7 +161,7 @@ TEST_CASE("compare_weights writes CSV as one value a line", "[app][compare_weigh
   CHECK_THAT(csv, ContainsSubstring("\nscores,,3,1," + j["scores"][3][1].dump() + "\n"));
 }
 
-TEST_CASE("compare_weights draws its grids", "[app][compare_weights]") {
+TEST_CASE("compare_weights draws both grids as SVG", "[app][compare_weights]") {
   const Run done = run("compare_weights --format svg");
   CHECK(done.status == 0);
   CHECK_THAT(done.out,
@@ -167,15 +171,14 @@ TEST_CASE("compare_weights draws its grids", "[app][compare_weights]") {
   CHECK(run("compare_weights --format svg --seed 1").out != done.out);
 }
 
-TEST_CASE("compare_weights colours its grids on a terminal, and only there",
-          "[app][compare_weights]") {
+TEST_CASE("compare_weights colours its grids only on a terminal", "[app][compare_weights]") {
   const std::string in_color = "COLORTERM=truecolor; export COLORTERM; unset NO_COLOR; ";
   const std::string plain = run("compare_weights").out;
   const std::string drawn = run_in_terminal(in_color, "compare_weights");
   CHECK_THAT(drawn, ContainsSubstring("\x1b[48;2;"));
   CHECK_THAT(without_colors(drawn), ContainsSubstring("0  0.43  0.25  0.30  0.03") &&
                                         ContainsSubstring("0  0.29  0.26  0.27  0.18 \n"));
-  // What follows the grids is as it is in a file.
+  // The text below the grids is the same as in a file.
   const std::string rest = plain.substr(plain.find("        unscaled"));
   CHECK(drawn.substr(drawn.find("        unscaled")) == rest);
   CHECK(run_in_terminal(in_color + "NO_COLOR=1; export NO_COLOR; ", "compare_weights") == plain);
@@ -186,14 +189,14 @@ TEST_CASE("compare_weights colours its grids on a terminal, and only there",
   CHECK(read_file(folder / "weights.txt") == plain);
 }
 
-TEST_CASE("compare_weights shows all tokens on a terminal, binned where they are many",
+TEST_CASE("compare_weights bins the weights of many tokens on a terminal",
           "[app][compare_weights]") {
   const std::string drawn = run_in_terminal(
       "COLORTERM=truecolor; export COLORTERM; unset NO_COLOR; ", "compare_weights --tokens 100");
   CHECK_THAT(drawn, ContainsSubstring("Each cell shows the largest of up to "));
 }
 
-TEST_CASE("compare_weights writes a page that needs nothing else", "[app][compare_weights]") {
+TEST_CASE("compare_weights writes a page that loads no other file", "[app][compare_weights]") {
   const Run done = run("compare_weights --format html");
   CHECK(done.status == 0);
   CHECK(done.out.size() < 100'000);
@@ -215,7 +218,7 @@ TEST_CASE("compare_weights writes a page that needs nothing else", "[app][compar
   CHECK(largest.size() <= 300'000);
 }
 
-TEST_CASE("compare_weights writes to a file, whole or not at all", "[app][compare_weights]") {
+TEST_CASE("compare_weights writes a complete file or none", "[app][compare_weights]") {
   const TemporaryFolder folder;
   const std::string path = folder / "weights.json";
   const Run done = run("compare_weights --format json --output '" + path + "'");
@@ -236,9 +239,9 @@ TEST_CASE("compare_weights writes to a file, whole or not at all", "[app][compar
     CHECK(is_one_line(failed.err));
     CHECK_THAT(failed.err, ContainsSubstring(folder.path().string()));
   }
-  SECTION("a full disk, and the old file stays") {
+  SECTION("a full disk leaves the old file") {
     const std::string before = read_file(path);
-    // A limit on the size of files (in blocks of 512 bytes) stands in for a full disk.
+    // A limit on the size of files, in blocks of 512 bytes, simulates a full disk.
     const Run failed =
         run("compare_weights --help >/dev/null; ulimit -f 1; trap '' XFSZ; '" MINI_APPS
             "'/compare_weights --format json --output '" +
@@ -257,7 +260,7 @@ TEST_CASE("compare_weights writes to a file, whole or not at all", "[app][compar
   }
 }
 
-TEST_CASE("compare_weights explains wrong usage in one line", "[app][compare_weights]") {
+TEST_CASE("compare_weights reports wrong usage in one line", "[app][compare_weights]") {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"--colour", "--colour"},
       {"extra", "extra"},
@@ -279,10 +282,9 @@ TEST_CASE("compare_weights explains wrong usage in one line", "[app][compare_wei
       {"--scale x", "--scale: expected a finite number, got 'x'"},
       {"--format xml", "--format: expected text, json, csv, svg or html, got 'xml'"},
       {"--format 1", "--format: expected text, json, csv, svg or html, got '1'"},
-      {"--format html --scale 2", "--scale: expected one from 1 / head size to 1"},
-      {"--format html --scale 0.01", "as the page's divisor goes, got 0.01"},
-      {"--format html --tokens 200",
-       "--format html: expected matrices that fit a page of 300 KB, got"},
+      {"--format html --scale 2", "--scale: expected a factor from 1 / head size to 1"},
+      {"--format html --scale 0.01", "the range of the page, got 0.01"},
+      {"--format html --tokens 200", "--format html: expected a page of at most 300 KB, got"},
   };
   for (const auto& [arguments, message] : wrong) {
     INFO(arguments);
@@ -298,34 +300,39 @@ TEST_CASE("compare_weights reads integers as decimal", "[app][compare_weights]")
   CHECK(run_json("compare_weights --tokens 010")["scores_shape"] == json({1, 10, 10}));
 }
 
-TEST_CASE("compare_weights refuses a scale that float32 cannot take", "[app][compare_weights]") {
+TEST_CASE("compare_weights rejects a scale that overflows float32", "[app][compare_weights]") {
   const Run failed = run("compare_weights --scale 1e39");
   CHECK(failed.status == 1);
   CHECK(failed.out.empty());
   CHECK_THAT(failed.err, ContainsSubstring("too large for float32"));
 }
 
-TEST_CASE("compare_weights ends in order where nobody listens", "[app][compare_weights]") {
+TEST_CASE("compare_weights exits with its usual status if its output cannot be written",
+          "[app][compare_weights]") {
   CHECK(run("compare_weights --colour 2>/dev/full").status == 2);
   CHECK(run("compare_weights --colour 2>&-").status == 2);
   CHECK(run("compare_weights --help >/dev/full").status == 1);
 }
 
-TEST_CASE("compare_weights says what it cannot hold", "[app][compare_weights]") {
+TEST_CASE("compare_weights reports a lack of memory in one line", "[app][compare_weights]") {
   const Run failed = run("compare_weights --tokens 2147483647");
   CHECK(failed.status == 1);
   CHECK(failed.out.empty());
-#ifndef __SANITIZE_ADDRESS__  // which says a word of its own
+#ifndef __SANITIZE_ADDRESS__  // which adds a warning of its own
   CHECK(is_one_line(failed.err));
 #endif
 }
 
-TEST_CASE("compare_weights helps", "[app][compare_weights]") {
+TEST_CASE("compare_weights --help lists each option with its default", "[app][compare_weights]") {
   const Run help = run("compare_weights --help");
   CHECK(help.status == 0);
   CHECK(help.err.empty());
   for (const char* option : {"--seed", "--tokens", "--n-embd", "--head-size", "--scale", "--causal",
                              "--format", "--output"}) {
     CHECK_THAT(help.out, ContainsSubstring(option));
+  }
+  // CLI11 2.1 writes UINT=42, later versions UINT [42].
+  for (const std::string value : {"42", "4", "128", "32", "1 / sqrt(head size)"}) {
+    CHECK_THAT(help.out, ContainsSubstring("=" + value) || ContainsSubstring("[" + value + "]"));
   }
 }

@@ -20,7 +20,7 @@ void check_close(const json& actual, const std::vector<double>& expected, double
 
 }  // namespace
 
-TEST_CASE("softmax_saturation gives the lesson's opening", "[app][softmax_saturation]") {
+TEST_CASE("softmax_saturation reproduces the lesson's first example", "[app][softmax_saturation]") {
   const json golden = json::parse(read_file(MINI_FIXTURES "/golden.json"))["saturation"];
   const json j = run_json("softmax_saturation");
   CHECK(j["scores"] == golden["scores"]);
@@ -34,15 +34,18 @@ TEST_CASE("softmax_saturation gives the lesson's opening", "[app][softmax_satura
   const std::string text = run("softmax_saturation").out;
   CHECK_THAT(text, ContainsSubstring("0.0000   0.0000   1.0000"));
   CHECK_THAT(text, ContainsSubstring("0.0900   0.2447   0.6652"));
-  CHECK_THAT(text, ContainsSubstring("Unscaled, most weights hardly follow their scores"));
-  CHECK_THAT(run("softmax_saturation --divisor 1").out, ContainsSubstring("both softmaxes sleep"));
+  CHECK_THAT(text, ContainsSubstring("The unscaled softmax is saturated: most of its weights "
+                                     "hardly change with the scores.\nThe scaled softmax is not"));
+  CHECK_THAT(run("softmax_saturation --divisor 1").out,
+             ContainsSubstring("Both softmaxes are saturated: most of their weights hardly "));
   CHECK_THAT(run("softmax_saturation --scores 1,2 --divisor 2").out,
-             ContainsSubstring("Both softmaxes are awake"));
+             ContainsSubstring("Neither softmax is saturated at these scores"));
   CHECK_THAT(run("softmax_saturation --scores 1,2 --divisor 0.01").out,
-             ContainsSubstring("Scaled, most weights hardly follow"));
+             ContainsSubstring("The scaled softmax is saturated: most of its weights "
+                               "hardly change with the scores.\nThe unscaled softmax is not"));
 }
 
-TEST_CASE("softmax_saturation takes any scores and divisor", "[app][softmax_saturation]") {
+TEST_CASE("softmax_saturation accepts any finite scores and divisor", "[app][softmax_saturation]") {
   const json j = run_json("softmax_saturation --scores -1,2.5,1e2,0 --divisor 4");
   CHECK(j["scores"] == json({-1.0, 2.5, 100.0, 0.0}));
   const double e[] = {std::exp(-25.25), std::exp(-24.375), 1.0, std::exp(-25.0)};
@@ -65,7 +68,7 @@ TEST_CASE("softmax_saturation draws weights and slopes over the divisor",
     CHECK_THAT(done.out, ContainsSubstring(text));
   }
   CHECK(done.out.find("left out") == std::string::npos);
-  // Where the curves cross the mark: 82 is the top of either chart, 302 its bottom.
+  // The points of the curves at the mark; both charts reach from y = 82 down to y = 302.
   const auto crosses = [&](const std::string& x, double share) {
     char point[64];
     std::snprintf(point, sizeof point, "L%s %.2f", x.c_str(), 302 - 220 * share);
@@ -81,7 +84,7 @@ TEST_CASE("softmax_saturation draws weights and slopes over the divisor",
   CHECK(run("softmax_saturation --format svg --divisor 1e300").status == 0);
 }
 
-TEST_CASE("softmax_saturation explains wrong usage in one line", "[app][softmax_saturation]") {
+TEST_CASE("softmax_saturation reports wrong usage in one line", "[app][softmax_saturation]") {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"--divisor 0", "--divisor: expected a finite number with a finite inverse, got '0'"},
       {"--divisor inf", "--divisor: expected a finite number with a finite inverse, got 'inf'"},
@@ -91,10 +94,12 @@ TEST_CASE("softmax_saturation explains wrong usage in one line", "[app][softmax_
       {"--scores 1,,2", "--scores: expected a finite number, got ''"},
       {"--scores 1,2,", "--scores: expected a finite number, got ''"},
       {"--scores ''", "--scores: expected a finite number, got ''"},
-      {"--scores \"$(printf '1,\\033[31m\\177')\"", "got '?[31m?'"},  // the terminal stays as it is
+      {"--scores \"$(printf '1,\\033[31m\\177')\"",
+       "got '?[31m?'"},  // no control characters reach the terminal
       {"--scores", "--scores"},
       {"--format html", "--format: expected text, json, csv or svg, got 'html'"},
-      {"--scores 1e308 --divisor 1e-3", "expected finite quotients"},
+      {"--scores 1e308 --divisor 1e-3",
+       "--scores: expected scores that are finite when divided by --divisor"},
   };
   for (const auto& [arguments, message] : wrong) {
     INFO(arguments);

@@ -12,7 +12,9 @@
 using namespace mini::test;
 using nlohmann::json;
 
-TEST_CASE("the spread of scores grows as the root of the head size", "[app][sweep_head_size]") {
+TEST_CASE(
+    "sweep_head_size measures a spread of sqrt(head size) without the division and of 1 with it",
+    "[app][sweep_head_size]") {
   const json j = run_json("sweep_head_size");
   REQUIRE(j["sweep"].size() == 8);
   CHECK(j["keys"] == 16);
@@ -33,7 +35,7 @@ TEST_CASE("the spread of scores grows as the root of the head size", "[app][swee
   CHECK(at_32["scaled"]["slope"].get<double>() > 100 * at_32["unscaled"]["slope"].get<double>());
 }
 
-TEST_CASE("each option of sweep_head_size does what it says", "[app][sweep_head_size]") {
+TEST_CASE("each option of sweep_head_size changes what it names", "[app][sweep_head_size]") {
   const std::string few = "sweep_head_size --head-sizes 4,64 --rows 50";
   const json usual = run_json(few);
   CHECK(usual["sweep"].size() == 2);
@@ -42,7 +44,7 @@ TEST_CASE("each option of sweep_head_size does what it says", "[app][sweep_head_
   CHECK(run_json(few) == usual);
   CHECK(run_json("sweep_head_size --head-sizes 64 --rows 50")["sweep"][0] == usual["sweep"][1]);
   CHECK_THAT(run("sweep_head_size --head-sizes 64 --rows 50").out,
-             ContainsSubstring("Unscaled, the scores spread by "));
+             ContainsSubstring("Unscaled, the spread is "));
   CHECK(run_json(few + " --seed 1")["sweep"] != usual["sweep"]);
   const json two_keys = run_json(few + " --keys 2");
   CHECK(two_keys["sweep"][0]["scaled"]["peak"] > 0.6);  // the mean: the least is near 0.5,
@@ -61,17 +63,31 @@ TEST_CASE("each option of sweep_head_size does what it says", "[app][sweep_head_
              ContainsSubstring("1 query with 2 keys, all"));
   CHECK_THAT(run("sweep_head_size --head-sizes 4 --rows 2 --keys 1").out,
              ContainsSubstring("2 queries with 1 key each, all"));
-  CHECK_THAT(text, ContainsSubstring("of sqrt(head size)"));
+  CHECK_THAT(text, ContainsSubstring("differs from sqrt(head size) by at most "));
   CHECK_THAT(text, ContainsSubstring("Even weights: peak 0.062, entropy 2.773, slope 5.9e-02."));
-  CHECK_THAT(run(few + " --keys 1").out, ContainsSubstring("no weight has a choice"));
+  CHECK_THAT(run(few + " --keys 1").out, ContainsSubstring("each weight is 1 whatever the score"));
 }
 
-TEST_CASE("sweep_head_size draws its measures over the head size", "[app][sweep_head_size]") {
+TEST_CASE("sweep_head_size names the head sizes at which a softmax is saturated",
+          "[app][sweep_head_size]") {
+  const auto text = [](const std::string& sizes) {
+    return run("sweep_head_size --rows 200 --head-sizes " + sizes).out;
+  };
+  CHECK_THAT(text("8,64,256"),
+             ContainsSubstring("The unscaled softmax is saturated at head sizes 64, 256.\n"
+                               "The divided softmax is not saturated at any of these head sizes."));
+  CHECK_THAT(text("64"), ContainsSubstring("The unscaled softmax is saturated at head size 64.\n"));
+  CHECK_THAT(text("8"), ContainsSubstring("The unscaled softmax is not saturated at any of"));
+  CHECK_THAT(text("8"),
+             ContainsSubstring("Saturated: a median slope below 5.9e-04, one hundredth"));
+}
+
+TEST_CASE("sweep_head_size draws each measure over the head size", "[app][sweep_head_size]") {
   const Run done = run("sweep_head_size --head-sizes 64,4 --rows 50 --format svg");
   CHECK(done.status == 0);
   for (const char* text : {">Spread of the scores<", ">Peak<", ">Entropy<", ">Slope w (1 - w)<",
                            ">without the division<", ">divided by \u221ad_k<", ">\u221ad_k<",
-                           ">all 16 keys alike<", ">4<", ">64<"}) {
+                           ">even weights of 16 keys<", ">4<", ">64<"}) {
     CHECK_THAT(done.out, ContainsSubstring(text));
   }
   CHECK(run("sweep_head_size --head-sizes 4,64 --rows 50 --format svg").out == done.out);
@@ -91,13 +107,14 @@ TEST_CASE("sweep_head_size draws spread and slope on logarithmic axes, peak and 
       curves.push_back(p);
     }
   }
-  REQUIRE(curves.size() == 12);  // of each chart: what to compare with, unscaled, scaled
+  REQUIRE(curves.size() == 12);  // in each chart the reference, unscaled, scaled
   const std::vector<std::string> figures = {"spread", "peak", "entropy", "slope"};
   for (std::size_t chart = 0; chart < 4; ++chart) {
     INFO(figures[chart]);
     const bool logarithmic = chart == 0 || chart == 3;
     const std::array<double, 6>& unscaled = curves[3 * chart + 1];
-    CHECK(std::abs(unscaled[0] + unscaled[4] - 2 * unscaled[2]) < 0.03);  // 16 midway of 4 and 64
+    CHECK(std::abs(unscaled[0] + unscaled[4] - 2 * unscaled[2]) <
+          0.03);  // 16 is midway between 4 and 64
     const auto height = [&](int row) {
       const double value = sweep[row]["unscaled"][figures[chart]];
       return logarithmic ? std::log(value) : value;
@@ -107,9 +124,9 @@ TEST_CASE("sweep_head_size draws spread and slope on logarithmic axes, peak and 
   }
 }
 
-TEST_CASE("sweep_head_size measures all rows, however many it draws at once",
+TEST_CASE("sweep_head_size measures all rows if it draws them in several blocks",
           "[app][sweep_head_size]") {
-  // So many numbers in a row that each is drawn by itself.
+  // The keys of one query fill a block.
   const json row = run_json("sweep_head_size --head-sizes 4096 --keys 8192 --rows 2")["sweep"][0];
   torch::manual_seed(42);
   std::vector<at::Tensor> scores;
@@ -123,7 +140,7 @@ TEST_CASE("sweep_head_size measures all rows, however many it draws at once",
   CHECK(std::abs(row["scaled"]["peak"].get<double>() / peak - 1) < 1e-3);
 }
 
-TEST_CASE("sweep_head_size explains wrong usage in one line", "[app][sweep_head_size]") {
+TEST_CASE("sweep_head_size reports wrong usage in one line", "[app][sweep_head_size]") {
   for (const std::string arguments :
        {"--head-sizes 0", "--head-sizes 8,-8", "--head-sizes 8,x", "--head-sizes 8,,16", "--keys 0",
         "--rows -1", "--keys 4611686018427387904"}) {

@@ -29,7 +29,7 @@ const std::string kTwoByTwo = R"({"q": [[1, 0], [0, 1]], "k": [[1, 0], [0, 1]], 
 
 }  // namespace
 
-TEST_CASE("trace_attention's own example can be checked by hand", "[app][trace_attention]") {
+TEST_CASE("trace_attention's built-in example can be checked by hand", "[app][trace_attention]") {
   const json j = run_json("trace_attention");
   CHECK(j["scores"] == json({{{2.0, 0.0, 1.0}, {0.0, 4.0, 2.0}, {1.0, 4.0, 2.0}}}));
   CHECK(j["scale"] == 0.5);
@@ -52,12 +52,13 @@ TEST_CASE("trace_attention's own example can be checked by hand", "[app][trace_a
         "weights = softmax(scaled scores): 1 x 3 x 3", "output = weights V: 1 x 3 x 4",
         "finite values: yes", "expected shapes: yes", "rows sum to one: yes",
         "the peak is higher in 3 of 3 rows", "d_k = 4, 1 / sqrt(d_k) = 0.5000",
-        "Both softmaxes are awake", "(Asleep: a median slope below 0.0022, "}) {
+        "Neither softmax is saturated at these scores",
+        "(Saturated: a median slope below 0.0022, "}) {
     CHECK_THAT(text, ContainsSubstring(part));
   }
 }
 
-TEST_CASE("trace_attention takes matrices of two or three dimensions", "[app][trace_attention]") {
+TEST_CASE("trace_attention accepts matrices of two or three dimensions", "[app][trace_attention]") {
   const json flat = trace_json(kTwoByTwo);
   const double w = std::exp(std::sqrt(0.5)) / (std::exp(std::sqrt(0.5)) + 1);
   CHECK(close(flat["weights"][0][0], w));
@@ -70,13 +71,14 @@ TEST_CASE("trace_attention takes matrices of two or three dimensions", "[app][tr
              ContainsSubstring("  batch 1\n"));
 }
 
-TEST_CASE("trace_attention's options and mask reach attention", "[app][trace_attention]") {
+TEST_CASE("trace_attention applies --scale, --causal and the mask", "[app][trace_attention]") {
   CHECK(trace_json(kTwoByTwo, "--scale 2")["scaled_scores"] == json({{2.0, 0.0}, {0.0, 2.0}}));
   CHECK(trace_json(kTwoByTwo, "--causal")["weights"][0] == json({1.0, 0.0}));
   CHECK(trace_json(kTwoByTwo, "--causal")["unscaled_weights"][0] == json({1.0, 0.0}));
   CHECK_THAT(trace(kTwoByTwo, "--causal").out, ContainsSubstring("softmax(scaled scores, causal)"));
-  CHECK_THAT(trace(kTwoByTwo, "--scale 2").out, ContainsSubstring("here replaced by 2.0000"));
-  CHECK_THAT(trace(kTwoByTwo, "--scale 1").out, ContainsSubstring("The factor is 1"));
+  CHECK_THAT(trace(kTwoByTwo, "--scale 2").out, ContainsSubstring("--scale replaces it by 2.0000"));
+  CHECK_THAT(trace(kTwoByTwo, "--scale 1").out,
+             ContainsSubstring("The factor is 1, so it does not change the weights"));
 
   const std::string open = kTwoByTwo.substr(0, kTwoByTwo.size() - 1);
   const json kept = trace_json(open + R"(, "mask": [[true, false], [false, false]]})");
@@ -86,29 +88,29 @@ TEST_CASE("trace_attention's options and mask reach attention", "[app][trace_att
   CHECK(kept["median_slope"].is_null());  // no row sees two keys
   const json added = trace_json(open + R"(, "mask": [[0, "-inf"], [0, 1.5]]})");
   CHECK(added["weights"][0] == json({1.0, 0.0}));
-  CHECK(added["mask"] == json({{0.0, "-inf"}, {0.0, 1.5}}));  // as the file may say it
+  CHECK(added["mask"] == json({{0.0, "-inf"}, {0.0, 1.5}}));  // in the form that a file may have
   CHECK_THAT(trace(open + R"(, "mask": [[0, "-inf"], [0, 1.5]]})").out,
              ContainsSubstring("weights = softmax(scaled scores + mask): "));
-  const double w = added["weights"][1][0];  // the first row has no choice
+  const double w = added["weights"][1][0];  // the first row has one visible key
   CHECK(close(added["median_slope"], w * (1 - w)));
   CHECK(close(added["even_median_slope"], 0.25));  // whatever the mask adds
   CHECK_THAT(trace(open + R"(, "mask": [[true, false], [false, true]]})").out,
              ContainsSubstring("softmax(scaled scores, masked)") &&
-                 ContainsSubstring("no weight has a choice"));
+                 ContainsSubstring("no weight depends on the scores"));
   CHECK(close(added["weights"][1][1], 1 / (1 + std::exp(-std::sqrt(0.5) - 1.5))));
   CHECK_THAT(trace(open + R"(, "mask": [[true, true], [false, false]]})").out,
-             ContainsSubstring("rows sum to one: yes, but for 1 of 2 that see no key"));
+             ContainsSubstring("rows sum to one: yes; 1 of 2 rows sums to 0, with no visible key"));
 }
 
-TEST_CASE("trace_attention says when a check fails, and still shows the steps",
-          "[app][trace_attention]") {
+TEST_CASE("trace_attention shows the steps and fails if a check fails", "[app][trace_attention]") {
   const Run failed = trace(R"({"q": [[1e200, 0]], "k": [[1e200, 0]], "v": [[1]]})");
   CHECK(failed.status == 1);
   CHECK_THAT(failed.out, ContainsSubstring("finite values: NO"));
-  CHECK_THAT(failed.out, ContainsSubstring("not all finite: there is nothing to compare"));
+  CHECK_THAT(failed.out,
+             ContainsSubstring("Some weights are not finite, so their peaks are not compared"));
   CHECK_THAT(failed.out, !ContainsSubstring("-nan"));
   CHECK(is_one_line(failed.err));
-  CHECK_THAT(failed.err, ContainsSubstring("trace_attention: a check failed"));
+  CHECK_THAT(failed.err, ContainsSubstring("trace_attention: a check of the result failed"));
   const TemporaryFolder folder;
   write_file(folder / "kept", "old");
   CHECK(trace(R"({"q": [[1e200]], "k": [[1e200]], "v": [[1]]})",
@@ -117,7 +119,7 @@ TEST_CASE("trace_attention says when a check fails, and still shows the steps",
   CHECK(read_file(folder / "kept") == "old");
 }
 
-TEST_CASE("trace_attention names what is wrong in a file, and where", "[app][trace_attention]") {
+TEST_CASE("trace_attention names the fault in a file and its place", "[app][trace_attention]") {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"", "line 1, column 1"},
       {std::string("{}\0x", 4), "expected text, got a NUL byte at offset 2"},
@@ -127,25 +129,27 @@ TEST_CASE("trace_attention names what is wrong in a file, and where", "[app][tra
       {R"([1])", "expected an object with q, k and v, got array"},
       {R"({"q": [[1]], "k": [[1]]})", "missing key 'v'"},
       {R"({"q": [[1]], "k": [[1]], "v": [[1]], "w": 1})",
-       "unknown key 'w': expected q, k, v and perhaps mask"},
+       "unknown key 'w': expected q, k, v and optionally mask"},
       {R"({"q": [[1, 2], [3]], "k": [[1, 2]], "v": [[1]]})",
-       "q: expected q[1] to be a list of 2 like the first one, got 1"},
+       "q: expected q[1] to be a list of length 2 like the first, got length 1"},
       {R"({"q": [[1, 2], 3], "k": [[1, 2]], "v": [[1]]})",
-       "q: expected q[1] to be a list of 2 like the first one, got number"},
-      {R"({"q": [], "k": [[1]], "v": [[1]]})", "q: expected no empty list, got one at depth 1"},
-      {R"({"q": [[1]], "k": [[]], "v": [[1]]})", "k: expected no empty list, got one at depth 2"},
+       "q: expected q[1] to be a list of length 2 like the first, got number"},
+      {R"({"q": [], "k": [[1]], "v": [[1]]})",
+       "q: expected lists of at least one element, got an empty list at depth 1"},
+      {R"({"q": [[1]], "k": [[]], "v": [[1]]})",
+       "k: expected lists of at least one element, got an empty list at depth 2"},
       {R"({"q": 5, "k": [[1]], "v": [[1]]})",
        "q: expected a matrix or a list of matrices, got number"},
-      {R"({"q": [1], "k": [[1]], "v": [[1]]})", "got 1 levels of lists"},
-      {R"({"q": [[[[1]]]], "k": [[1]], "v": [[1]]})", "got 4 levels of lists"},
+      {R"({"q": [1], "k": [[1]], "v": [[1]]})", "got lists of depth 1"},
+      {R"({"q": [[[[1]]]], "k": [[1]], "v": [[1]]})", "got lists of depth 4"},
       {R"({"q": [["a"]], "k": [[1]], "v": [[1]]})",
        "q: expected q[0][0] to be a number, got \"a\""},
-      {R"({"q": [["-inf"]], "k": [[1]], "v": [[1]]})",  // that is for masks
+      {R"({"q": [["-inf"]], "k": [[1]], "v": [[1]]})",  // only a mask may contain it
        "q: expected q[0][0] to be a number, got \"-inf\""},
       {R"({"q": [[null]], "k": [[1]], "v": [[1]]})",
        "q: expected q[0][0] to be a number, got null"},
       {R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": [[true, 1]]})",
-       "mask: expected mask[0][1] to be true or false like the first one, got 1"},
+       "mask: expected mask[0][1] to be true or false like the first entry, got 1"},
       {R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": [["x"]]})",
        "mask: expected mask[0][0] to be a number or \"-inf\", got \"x\""},
   };
@@ -159,7 +163,7 @@ TEST_CASE("trace_attention names what is wrong in a file, and where", "[app][tra
   }
 }
 
-TEST_CASE("trace_attention passes on what attention refuses", "[app][trace_attention]") {
+TEST_CASE("trace_attention reports which shapes attention rejects", "[app][trace_attention]") {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {R"({"q": [[1, 2]], "k": [[1]], "v": [[1]]})",
        "q and k must share head_size d_k, got q [1, 2] and k [1, 1]"},
@@ -176,7 +180,8 @@ TEST_CASE("trace_attention passes on what attention refuses", "[app][trace_atten
   }
 }
 
-TEST_CASE("trace_attention cannot read what is no file", "[app][trace_attention]") {
+TEST_CASE("trace_attention reports an input that is not a readable file",
+          "[app][trace_attention]") {
   const TemporaryFolder folder;
   const Run directory = run("trace_attention --input '" + folder.path().string() + "'");
   CHECK(directory.status == 1);
@@ -185,10 +190,10 @@ TEST_CASE("trace_attention cannot read what is no file", "[app][trace_attention]
              ContainsSubstring(folder.path().string() + "': expected a JSON file: Is a directory"));
   const Run missing = run("trace_attention --input '" + (folder / "none").string() + "'");
   CHECK(missing.status == 1);
-  CHECK_THAT(missing.err, ContainsSubstring("none': cannot read it: No such file"));
+  CHECK_THAT(missing.err, ContainsSubstring("none': cannot read the file: No such file"));
 }
 
-TEST_CASE("trace_attention writes a page with its matrices", "[app][trace_attention]") {
+TEST_CASE("trace_attention writes its matrices into a page", "[app][trace_attention]") {
   const Run done = run("trace_attention --format html");
   CHECK(done.status == 0);
   CHECK_THAT(done.out,
@@ -202,7 +207,7 @@ TEST_CASE("trace_attention writes a page with its matrices", "[app][trace_attent
              ContainsSubstring("\"divisor\":4.0"));
   const Run beyond = run("trace_attention --format html --scale 0.1");
   CHECK(beyond.status == 2);
-  CHECK_THAT(beyond.err, ContainsSubstring("expected one from 1 / head size to 1"));
+  CHECK_THAT(beyond.err, ContainsSubstring("expected a factor from 1 / head size to 1"));
 
   const std::string one =
       R"("q": [[[1]], [[2]]], "k": [[[1], [1]], [[1], [1]]], "v": [[[1], [1]], [[1], [1]]])";
