@@ -67,9 +67,6 @@ SHORTENED = {
         more=" --steps 4 --batch-size 4"
     ),
     "build/release/bin/train_gpt --resume run": Shortened(),
-    "build/release/bin/train_gpt --init-from from_python --data ids.txt --output finetuned": Shortened(
-        more=" --steps 4 --batch-size 4 --block-size 8"
-    ),
 }
 
 # Times and rates, which differ at each run.
@@ -188,9 +185,9 @@ def check_links(path):
 def check_command(block, command, programs):
     """The program exists and its help lists the options."""
     argv = words(command)
-    while argv and re.match(r"(export$|\w+=)", argv[0]):
-        argv = argv[1:]
-    if not argv or argv[0] in ("ls", "cat", "sed", "cmake", "ctest"):
+    if argv[0] in ("export", "seq"):
+        return
+    if argv[0] in ("cmake", "ctest"):
         yield from check_build_command(block, argv)
     elif argv[0].startswith("build/release/bin/"):
         program = programs.get(argv[0].removeprefix("build/release/bin/"))
