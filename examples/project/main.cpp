@@ -12,5 +12,6 @@ int main() {
   const auto output = mini::scaled_dot_product_attention(q, k, v, causal);
   const auto steps = mini::attention_steps(q, k, v, causal);
   std::cout << "output " << output.sizes() << ", weights " << steps.weights.sizes() << '\n'
-            << "equal outputs: " << std::boolalpha << output.allclose(steps.output) << '\n';
+            << "equal outputs: " << std::boolalpha << output.allclose(steps.output, 1e-4, 1e-5)
+            << '\n';
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Draws the pictures of the README:  node draw_pictures.mjs FOLDER
+// Draws the pictures of the docs:  node draw_pictures.mjs FOLDER
 import {execFileSync} from "node:child_process";
 import {mkdirSync, writeFileSync} from "node:fs";
 import {join} from "node:path";
@@ -47,7 +47,7 @@ const page = await open(
 await page.getByRole("grid").nth(1).locator("tbody tr").nth(3).locator("td").nth(2).hover();
 await page.screenshot({path: join(target, "page.png")});
 
-// The heads of a GPT that has read the README, on its first paragraph.
+// The heads of a GPT that was trained on README.md, on a sentence of it.
 const readme = fileURLToPath(new URL("../../README.md", import.meta.url));
 const trained = join(folder, "run");
 run(
@@ -60,7 +60,7 @@ const heads = await open(
     "heads.html",
     run(
       ...["inspect_attention", "--model", trained, "--format", "html"],
-      ...["--prompt", "One function holds the formula; the module puts three in front"],
+      ...["--prompt", "A fused CPU kernel computes the same output faster."],
     ),
   ),
   {viewport: {width: 900, height: 1100}},

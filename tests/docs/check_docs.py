@@ -289,11 +289,15 @@ def run_block(block, folder):
         script += f"{command}{shortened.more if shortened else ''}\n"
         script += "printf '\\036%d\\036' $?\n"
     env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "DESTDIR")}
-    env.update(HOME=str(folder / "home"), OMP_WAIT_POLICY="passive")
+    env.update(HOME=str(folder / "home"), OMP_WAIT_POLICY="passive", TQDM_DISABLE="1")
     done = subprocess.run(
         ["sh", "-c", script],
-        cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        cwd=folder,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     parts = done.stdout.split("\036")
     outputs = {}
     for command, output, status in zip(lines, parts[::2], parts[1::2]):
