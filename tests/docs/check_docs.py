@@ -8,8 +8,8 @@
       Runs the commands of a page, in order and in one scratch folder, and compares their output.
 
 Both take --programs PATH... (what was built) and --build FOLDER. The scratch folder looks like a
-checkout with build/release in it, so the commands run as they are written. Pages in PYTHON_PAGES
-need a Python with the packages of tests/python/requirements.txt.
+checkout with build/release in it, so the commands run as they are written. Pages that run
+.venv/bin/python need --python with the packages of tests/python/requirements.txt.
 
 A console block holds commands, "$ ..." each, and their output. A line "..." in the output matches
 any lines. A command that is quoted without output only has to succeed.
@@ -29,7 +29,6 @@ import tempfile
 import textwrap
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-PYTHON_PAGES = {"docs/models.md", "docs/python.md"}
 
 # Commands that no test runs. Their programs and options are checked all the same.
 NOT_RUN = [
@@ -232,9 +231,21 @@ def is_run(command):
     return not any(re.match(pattern, command) for pattern, _ in NOT_RUN)
 
 
+def check_tested(path):
+    """A page whose commands can run is in a list of pages that are tested."""
+    lists = ["tests/docs/CMakeLists.txt", "tests/python/CMakeLists.txt"]
+    text = "".join((SOURCE / name).read_text() for name in lists)
+    tested = " ".join(re.findall(r"^ *foreach\(page (.*)\)$", text, re.MULTILINE)).split()
+    names = {pathlib.Path(page).stem for page in tested}
+    console = [b for b in blocks(path) if b.language == "console"]
+    if path.stem not in names and any(is_run(c) for b in console for c, _ in commands(b)):
+        yield f"{page_name(path)}: has commands, but is not among the pages of {' or '.join(lists)}"
+
+
 def check_quotes(programs):
     ran = set()
     for path in pages():
+        yield from check_tested(path)
         yield from check_links(path)
         for block in blocks(path):
             if block.language in ("cpp", "python", "cmake", "json"):
