@@ -6,7 +6,8 @@
 
 // Draws a matrix on the terminal and into an SVG file.
 int main() {
-  const auto weights = torch::softmax(torch::arange(12.0).view({3, 4}) / 4, -1);
+  const auto numbers = torch::arange(4.0);
+  const auto weights = torch::softmax(torch::outer(numbers, numbers) / 2, -1);  // (4, 4)
   std::cout << mini::heat_map_text({weights});
   std::ofstream("weights.svg") << mini::heat_map_svg({weights});
 }

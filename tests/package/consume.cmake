@@ -59,6 +59,6 @@ endif()
 execute_process(COMMAND "${folder}/draw_matrix" WORKING_DIRECTORY "${WORK}"
   OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY COMMAND_ECHO STDOUT)
 file(READ "${WORK}/weights.svg" svg)
-if(NOT output MATCHES "0\\.10 0\\.17 0\\.26" OR NOT svg MATCHES "^<svg ")
+if(NOT output MATCHES "0\\.10 +0\\.17 +0\\.28" OR NOT svg MATCHES "^<svg ")
   message(FATAL_ERROR "draw_matrix: expected the grid and weights.svg, got:\n${output}")
 endif()
