@@ -179,7 +179,7 @@ App::App(const std::string& name, const std::string& description,
   std::vector<Format> formats = {Format::kText, Format::kJson, Format::kCsv};
   formats.insert(formats.end(), pictures.begin(), pictures.end());
   const std::string choice = choice_of(formats);
-  add_option("--format", format_, fmt::format("Form of the output: {}", choice))
+  add_option("--format", format_, fmt::format("Output format: {}", choice))
       ->transform(CLI::Validator(
           [formats, choice](std::string& text) {
             for (const Format format : formats) {
