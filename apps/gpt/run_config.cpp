@@ -50,7 +50,7 @@ std::string RunSetting::option() const {
 const std::vector<RunSetting>& run_settings() {
   static const std::vector<RunSetting> settings = {
       {"data", &RunConfig::data, file_name(),
-       "Text file: the first 90 % are for training, the rest for validation", "FILE"},
+       "Text file; the last tenth of it is for validation only", "FILE"},
       {"init_from", &RunConfig::init_from, file_name(),
        "Start with the weights, sizes and tokenizer of this model: the folder of a run, a "
        "checkpoint, or a GPT-2 (config.json, model.safetensors), whose text is token ids",
@@ -88,7 +88,7 @@ const std::vector<RunSetting>& run_settings() {
        .member = &RunConfig::threads,
        .check = thread_count(),
        .help = "CPU threads",
-       .default_text = "LibTorch's number",
+       .default_text = "LibTorch's choice",
        .fixed = false},
       {"seed", &RunConfig::seed, seed_number(), "Seed of initial weights, windows and dropout"}};
   return settings;
