@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "files/atomic_folder.h"
+#include "files/json_file.h"
 #include "mini/state_dict.h"
 
 namespace mini::app {
