@@ -136,7 +136,9 @@ int main(int argc, char** argv) {
                  "Sample from the fewest likeliest tokens that reach this probability together")
       ->default_str("all tokens")
       ->check(positive_probability());
-  app.add_option("--seed", generation.seed, "Seed of the samples")->transform(seed_number());
+  app.add_option("--seed", generation.seed, "Seed of the samples")
+      ->default_str(std::to_string(*generation.seed))  // CLI11 shows no default for std::optional
+      ->transform(seed_number());
   app.add_flag("--greedy", options.greedy,
                "Always choose the likeliest token; --top-k, --top-p and --seed then have no effect")
       ->excludes("--temperature");

@@ -209,8 +209,8 @@ int main(int argc, char** argv) {
       ->type_name("RUN")
       ->excludes("--output");
   app.footer(
-      "Ctrl-C or SIGTERM ends the run after the current step: train_gpt saves a checkpoint\n"
-      "and exits with status 0. --resume resumes the run bit for bit.\n"
+      "Ctrl-C or SIGTERM ends the run after the current step: train_gpt saves a\n"
+      "checkpoint and exits with status 0. --resume resumes the run bit for bit.\n"
       "Example: train_gpt --data text.txt --output run");
   return app.run(argc, argv, [&] {
     keep_freed_memory();

@@ -225,6 +225,8 @@ TEST_CASE("generate_text explains errors in one line", "[app][generate_text]") {
     CHECK_THAT(failed.err, ContainsSubstring(fragment));
   }
   CHECK(run("generate_text").status == 2);  // without a model
+  CHECK_THAT(run("generate_text --help").out,
+             ContainsSubstring("Seed of the samples (default: 1337)\n"));
 
   fs::resize_file(folder / "run/best/model.safetensors", 100);
   const Run cut = run(folder.command());
