@@ -10,7 +10,11 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <optional>
+#include <set>
+
+#include "figures/display_text.h"
 
 namespace mini::app {
 namespace {
@@ -19,7 +23,7 @@ constexpr int kDone = 0;
 constexpr int kFailed = 1;
 constexpr int kWrongUsage = 2;
 
-// The whole text as a number, or nothing.
+// The number that the whole text states, if it states one.
 template <typename Number>
 std::optional<Number> parse(const std::string& text) {
   Number number{};
@@ -41,7 +45,13 @@ CLI::Validator expects(const std::string& what, std::function<bool(const std::st
           ""};
 }
 
-// Leaves the number in the one form that cannot be read as octal.
+// `holds` is called with NaN for text that is not a number.
+CLI::Validator expects_number(const std::string& what, bool (*holds)(double)) {
+  return expects(
+      what, [holds](const std::string& text) { return holds(parse<double>(text).value_or(NAN)); });
+}
+
+// Rewrites the number without leading zeros, which would make it octal.
 CLI::Validator expects_integer(const std::string& what, uint64_t least, uint64_t most) {
   return {[=](std::string& text) {
             const std::optional<uint64_t> number = parse<uint64_t>(text);
@@ -69,7 +79,7 @@ std::string choice_of(const std::vector<Format>& formats) {
   return choice;
 }
 
-// "expected: a; b; c (and 2 more)" of a heading and lists below it.
+// Joins a heading and the lines below it: "expected: a; b; c (and 2 more)".
 std::string on_one_line(const std::string& message) {
   constexpr int kMostLines = 8;
   std::istringstream lines(message);
@@ -83,18 +93,60 @@ std::string on_one_line(const std::string& message) {
   return count <= kMostLines ? joined : fmt::format("{} (and {} more)", joined, count - kMostLines);
 }
 
-// One line, whatever the message quotes.
+// Prints one line, even if the message quotes control characters.
 void print_error(const std::string& app, const std::string& message) {
   std::string line = app + ": " + on_one_line(message);
   std::replace_if(
       line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  std::fputs((line + '\n').c_str(), stderr);  // where that fails there is nobody left to tell
+  std::fputs((line + '\n').c_str(), stderr);  // no stream is left for a failure of this one
 }
+
+std::string names_of(const std::set<CLI::Option*>& options) {
+  std::set<std::string> names;  // sorted: CLI11 orders the options by address
+  for (const CLI::Option* option : options) {
+    names.insert(option->get_name());
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// Help that looks alike in all versions of CLI11: requirements and the default follow the
+// description, and lines fit 80 columns.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const bool flag = option->get_type_size() == 0;
+    return flag || option->get_type_name().empty() ? "" : " " + option->get_type_name();
+  }
+
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::vector<std::string> notes;
+    const auto add_note = [&notes](const char* form, const std::string& value) {
+      if (!value.empty()) notes.push_back(form + value);
+    };
+    if (option->get_required()) notes.emplace_back("required");
+    add_note("needs ", names_of(option->get_needs()));
+    add_note("excludes ", names_of(option->get_excludes()));
+    add_note("default: ", option->get_default_str());
+    std::string text = option->get_description();
+    if (!notes.empty()) {
+      text += fmt::format(" ({})", fmt::join(notes, "; "));
+    }
+    std::string lines = detail::wrapped(text, kColumns - static_cast<int64_t>(get_column_width()));
+    lines.pop_back();  // CLI11 ends the last line
+    return lines;
+  }
+
+ private:
+  static constexpr int64_t kColumns = 80;
+};
 
 }  // namespace
 
 CommandLine::CommandLine(const std::string& name, const std::string& description)
-    : CLI::App(description, name) {}
+    : CLI::App(description, name) {
+  option_defaults()->always_capture_default();
+  formatter(std::make_shared<HelpFormatter>());
+}
 
 int CommandLine::run(int argc, char** argv, const std::function<void()>& body) {
   try {
@@ -127,7 +179,7 @@ App::App(const std::string& name, const std::string& description,
   std::vector<Format> formats = {Format::kText, Format::kJson, Format::kCsv};
   formats.insert(formats.end(), pictures.begin(), pictures.end());
   const std::string choice = choice_of(formats);
-  add_option("--format", format_, fmt::format("Form of the output: {} (text)", choice))
+  add_option("--format", format_, fmt::format("Output format: {}", choice))
       ->transform(CLI::Validator(
           [formats, choice](std::string& text) {
             for (const Format format : formats) {
@@ -139,6 +191,7 @@ App::App(const std::string& name, const std::string& description,
             return expected(choice, text);
           },
           ""))
+      ->default_str(name_of(format_))
       ->type_name("FORMAT");
   add_option("--output", output_, "Write to this file instead of standard output")
       ->check(file_name())
@@ -168,7 +221,7 @@ CLI::Validator whole_number() {
   return expects_integer("a whole number from 0 to 2^31 - 1", 0, (uint64_t{1} << 31) - 1);
 }
 
-// Far more, and the stack of OpenMP's team overflows.
+// OpenMP keeps its team of threads on the stack, which far more threads would overflow.
 CLI::Validator thread_count() { return expects_integer("a whole number from 1 to 1024", 1, 1024); }
 
 CLI::Validator seed_number() {
@@ -180,49 +233,36 @@ CLI::Validator file_name() {
 }
 
 CLI::Validator finite_number() {
-  return expects("a finite number", [](const std::string& text) {
-    return std::isfinite(parse<double>(text).value_or(NAN));
-  });
+  return expects_number("a finite number", [](double number) { return std::isfinite(number); });
 }
 
 CLI::Validator number_from_zero() {
-  return expects("a finite number of at least 0", [](const std::string& text) {
-    const double number = parse<double>(text).value_or(NAN);
-    return std::isfinite(number) && number >= 0;
-  });
+  return expects_number("a finite number of at least 0",
+                        [](double number) { return std::isfinite(number) && number >= 0; });
 }
 
 CLI::Validator positive_number() {
-  return expects("a finite number above 0", [](const std::string& text) {
-    const double number = parse<double>(text).value_or(NAN);
-    return std::isfinite(number) && number > 0;
-  });
+  return expects_number("a finite number above 0",
+                        [](double number) { return std::isfinite(number) && number > 0; });
 }
 
 CLI::Validator probability() {
-  return expects("a number from 0 to 1", [](const std::string& text) {
-    const double number = parse<double>(text).value_or(NAN);
-    return number >= 0 && number <= 1;
-  });
+  return expects_number("a number from 0 to 1",
+                        [](double number) { return number >= 0 && number <= 1; });
 }
 
 CLI::Validator decay_rate() {
-  return expects("a number from 0 to below 1", [](const std::string& text) {
-    const double number = parse<double>(text).value_or(NAN);
-    return number >= 0 && number < 1;
-  });
+  return expects_number("a number from 0 to below 1",
+                        [](double number) { return number >= 0 && number < 1; });
 }
 
 CLI::Validator positive_probability() {
-  return expects("a number above 0, at most 1", [](const std::string& text) {
-    const double number = parse<double>(text).value_or(NAN);
-    return number > 0 && number <= 1;
-  });
+  return expects_number("a number above 0, at most 1",
+                        [](double number) { return number > 0 && number <= 1; });
 }
 
 CLI::Validator divisor() {
-  return expects("a finite number with a finite inverse", [](const std::string& text) {
-    const double number = parse<double>(text).value_or(NAN);
+  return expects_number("a finite number with a finite inverse", [](double number) {
     return std::isfinite(number) && std::isfinite(1 / number);
   });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the apps do alike: options, --format and --output, one-line errors, exit status.
+// What all programs share: checked options, help, --format and --output, errors, exit status.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,28 +13,31 @@
 
 namespace mini::app {
 
-/// A command line. Results go to standard output, errors to standard error, each on one line; the
-/// exit status is 0 when done, 1 when it failed, 2 for wrong usage.
+/// A command line. Results go to standard output. Errors go to standard error, one line each. The
+/// exit status is 0 for success, 1 for a failure and 2 for wrong usage.
+///
+/// --help shows the default of each option, which is the value of its variable when the option is
+/// added. `default_str()` replaces that text.
 class CommandLine : public CLI::App {
  public:
   CommandLine(const std::string& name, const std::string& description);
 
-  /// Parses the command line and calls `body`, whose exceptions are the errors.  Returns the exit
-  /// status.
+  /// Parses the command line, then calls `body`. Prints the exceptions of both as errors.
+  /// Returns the exit status.
   int run(int argc, char** argv, const std::function<void()>& body);
 };
 
-/// A command line that ends in a report.
+/// A command line whose result is a report.
 class App : public CommandLine {
  public:
-  /// `pictures` are the formats that it can write beside text, json and csv.
+  /// `pictures` are the formats that the program supports in addition to text, json and csv.
   App(const std::string& name, const std::string& description,
       const std::vector<Format>& pictures = {});
 
-  /// Parses the command line, makes the report, writes it.  Returns the exit status.
+  /// Parses the command line, then makes the report and writes it. Returns the exit status.
   int run(int argc, char** argv, const std::function<Report()>& make_report);
 
-  /// Where the text of a report will be read: a file shows no colours.
+  /// The terminal that shows the text of the report. A file has no colours.
   Terminal terminal() const { return output_.empty() ? standard_output() : Terminal{}; }
 
  private:
@@ -42,14 +45,16 @@ class App : public CommandLine {
   std::string output_;
 };
 
-/// Thrown for options that are each right and wrong together: exit status 2.
+/// Thrown for conflicting options. The exit status is 2.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Checks on an option's text; each says what was expected and what came. Those of integers go to
-/// `transform`, and have it read as decimal; LibTorch's generators use 32 bits of a seed.
+/// Checks of an option's text. Each message states what was expected and what came.
+///
+/// Pass the checks of integers to `transform`, which lets them rewrite the number as decimal: CLI11
+/// reads a leading 0 as octal. A seed has 32 bits, as many as LibTorch's generators use.
 CLI::Validator positive_integer();
 CLI::Validator whole_number();
 CLI::Validator thread_count();
@@ -64,12 +69,12 @@ CLI::Validator positive_probability();
 CLI::Validator divisor();
 CLI::Validator one_of(const std::vector<std::string>& words);
 
-/// The parts of a list separated by commas, each as `check` leaves it; an empty one is checked too.
+/// Splits a list at its commas and passes each part, also an empty part, to `check`.
 /// Throws CLI::ValidationError with the name of the option.
 std::vector<std::string> parts_of_list(const std::string& option, const std::string& list,
                                        const CLI::Validator& check);
 
-/// An option for numbers separated by commas. (CLI11 by itself passes over an empty place in 1,,2.)
+/// Adds an option for numbers separated by commas. (CLI11's own lists skip the empty part of 1,,2.)
 template <typename Number>
 CLI::Option* add_list(CLI::App& app, const std::string& option, std::vector<Number>& numbers,
                       const std::string& description, const CLI::Validator& check) {
@@ -79,7 +84,9 @@ CLI::Option* add_list(CLI::App& app, const std::string& option, std::vector<Numb
       CLI::detail::lexical_cast(part, numbers.emplace_back());
     }
   };
-  return app.add_option_function<std::string>(option, read, description)->type_name("LIST");
+  return app.add_option_function<std::string>(option, read, description)
+      ->default_str(CLI::detail::join(numbers, ","))
+      ->type_name("LIST");
 }
 
 }  // namespace mini::app

@@ -22,7 +22,7 @@ std::string page_with_data(std::string_view source, Json data) {
   }
   data["nan_color"] = channels(detail::kNanColor);
   std::string json = data.dump();
-  replace_all(json, "<", "\\u003c");  // so that no text in it ends the element that holds it
+  replace_all(json, "<", "\\u003c");  // a text with </script> would end the script element
   std::string html(source);
   replace_all(html, "@data@", json);
   return html;

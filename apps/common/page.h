@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Pages: each is one HTML file that a browser shows without network.
+// HTML pages. Each page is one file that a browser shows without a network.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace mini::app {
 /// Replaces each `from` in `text` by `to`.
 void replace_all(std::string& text, std::string_view from, std::string_view to);
 
-/// The page `source` with `data` in it, to which the colour scale is added: `colors` and
-/// `nan_color`.
+/// Inserts `data` into the page `source` in place of @data@. Adds the colour scale to the data, as
+/// the members `colors` and `nan_color`.
 std::string page_with_data(std::string_view source, Json data);
 
 }  // namespace mini::app

@@ -83,7 +83,7 @@ void append_values(Table& table, const std::string& name, const Json& value,
     }
   } else {
     std::vector<Json> row = {name};
-    // batch and row are left out for what is no batch and no row; one index alone is a row.
+    // A matrix has no batch index, a list has only a row index, a single value has no index.
     const size_t before = indices.size() == 1 ? 1 : kMaxIndices - indices.size();
     row.resize(1 + before, nullptr);
     row.insert(row.end(), indices.begin(), indices.end());

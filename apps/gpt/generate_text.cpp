@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Text from a GPT, character by character as it comes.
+// Generates text with a GPT and writes each character as soon as it is complete.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -20,10 +20,11 @@ struct Options {
   std::vector<int64_t> prompt_tokens;
   bool greedy = false;
   std::string full_context = "exact";
-  mini::GenerateOptions generate{.new_tokens = 500, .seed = 1337};
+  GenerateOptions generate{.new_tokens = 500, .seed = 1337};
 };
 
-// Writes text to standard output at once, but a character only when all its bytes are there.
+// Writes text to standard output without delay. Holds back the bytes of an incomplete UTF-8
+// character until its last byte arrives.
 class CharacterStream {
  public:
   void write(const std::string& bytes) {
@@ -33,7 +34,7 @@ class CharacterStream {
     pending_.erase(0, end);
   }
 
-  // Half a character is written as it is, then a new line unless the text ends in one.
+  // Writes the bytes of an incomplete character, then a newline unless the text ends in one.
   void finish() {
     emit(pending_);
     pending_.clear();
@@ -50,13 +51,13 @@ class CharacterStream {
     }
   }
 
-  // How many of the bytes to write. Those of no character are among them: a model of bytes may give
-  // any.
+  // The number of pending bytes before an incomplete character. Invalid bytes count as complete: a
+  // model of bytes can generate them.
   size_t whole_characters() const {
     size_t end = 0;
     while (end < pending_.size()) {
-      const auto next = mini::detail::first_character(std::string_view(pending_).substr(end));
-      if (next.kind == mini::detail::Utf8::kIncomplete) {
+      const auto next = detail::first_character(std::string_view(pending_).substr(end));
+      if (next.kind == detail::Utf8::kIncomplete) {
         break;
       }
       end += std::max<size_t>(1, next.length);
@@ -68,15 +69,15 @@ class CharacterStream {
   char last_ = '\n';
 };
 
-// The tokens to go on from, (1, T).
-at::Tensor prompt_tokens(const Options& options, const mini::Tokenizer& tokenizer) {
+// The tokens to continue, (1, T).
+at::Tensor prompt_tokens(const Options& options, const Tokenizer& tokenizer) {
   if (options.prompt_given) {
     return encode_prompt(tokenizer, options.prompt);
   }
   if (!options.prompt_tokens.empty()) {
     return prompt_of_tokens(tokenizer, options.prompt_tokens);
   }
-  // A line begins, where the vocabulary has lines.
+  // A newline starts the text. If the vocabulary has none, its first token does.
   try {
     return tokenizer.encode("\n").unsqueeze(0);
   } catch (const c10::Error&) {
@@ -91,7 +92,7 @@ void generate_text(Options options) {
     options.generate.temperature = 0.0;
   }
   options.generate.full_context =
-      options.full_context == "exact" ? mini::FullContext::kExact : mini::FullContext::kKeepHalf;
+      options.full_context == "exact" ? FullContext::kExact : FullContext::kKeepHalf;
 
   CharacterStream stream;
   const std::string beginning = trained.tokenizer.decode(prompt);
@@ -100,7 +101,7 @@ void generate_text(Options options) {
     stream.write(beginning);
     separator = trained.tokenizer.separator();
   }
-  mini::generate(trained.model, prompt, options.generate, [&](const at::Tensor& next) {
+  generate(trained.model, prompt, options.generate, [&](const at::Tensor& next) {
     stream.write(std::string(separator) + trained.tokenizer.decode(next));
     separator = trained.tokenizer.separator();
   });
@@ -113,37 +114,38 @@ void generate_text(Options options) {
 int main(int argc, char** argv) {
   using namespace mini::app;
   Options options;
-  mini::GenerateOptions& generate = options.generate;
-  CommandLine app("generate_text", "Writes text with a GPT.");
-  app.add_option(
-         "--model", options.model,
-         "Folder of a run, for its best checkpoint (the last while there is no best), of a "
-         "checkpoint in it, or of a GPT-2 (config.json, model.safetensors), whose text is token "
-         "ids: '1 2 3'")
+  mini::GenerateOptions& generation = options.generate;
+  CommandLine app("generate_text", "Generates text with a GPT.");
+  app.add_option("--model", options.model, kModelHelp)
       ->required()
       ->check(file_name())
       ->type_name("MODEL");
-  app.add_option("--prompt", options.prompt, "Text to go on from (a new line)");
-  add_list(app, "--prompt-tokens", options.prompt_tokens, "The same as token ids: 1,2,3",
+  app.add_option("--prompt", options.prompt, "Text to continue")->default_str("a newline");
+  add_list(app, "--prompt-tokens", options.prompt_tokens, "Token ids to continue, such as 1,2,3",
            whole_number())
       ->excludes("--prompt");
-  app.add_option("--new-tokens", generate.new_tokens, "Tokens to write (500)")
+  app.add_option("--new-tokens", generation.new_tokens, "Number of tokens to generate")
       ->transform(whole_number());
-  app.add_option("--temperature", generate.temperature,
-                 "Below 1 likely tokens become likelier, 0 is --greedy (1)")
+  app.add_option("--temperature", generation.temperature,
+                 "Divisor of the logits: below 1 it favours likely tokens; 0 equals --greedy")
       ->check(number_from_zero());
-  app.add_option("--top-k", generate.top_k, "Choose among the k likeliest tokens (all)")
+  app.add_option("--top-k", generation.top_k, "Sample from this many of the likeliest tokens")
+      ->default_str("all tokens")
       ->transform(positive_integer());
-  app.add_option("--top-p", generate.top_p,
-                 "Choose among the likeliest tokens that make up this probability (all)")
+  app.add_option("--top-p", generation.top_p,
+                 "Sample from the fewest likeliest tokens that reach this probability together")
+      ->default_str("all tokens")
       ->check(positive_probability());
-  app.add_option("--seed", generate.seed, "Seed of the choices (1337)")->transform(seed_number());
-  app.add_flag("--greedy", options.greedy, "Always take the likeliest token")
+  app.add_option("--seed", generation.seed, "Seed of the samples")
+      ->default_str(std::to_string(*generation.seed))  // CLI11 shows no default for std::optional
+      ->transform(seed_number());
+  app.add_flag("--greedy", options.greedy,
+               "Always choose the likeliest token; --top-k, --top-p and --seed then have no effect")
       ->excludes("--temperature");
   app.add_option(
          "--full-context", options.full_context,
-         "Beyond the block size: exact computes anew what each token sees, fast forgets the "
-         "older half of it now and then (exact)")
+         "Rule for texts longer than the block size: exact recomputes the whole context for "
+         "each token, fast drops the older half of the context whenever it is full")
       ->check(one_of({"exact", "fast"}));
   app.footer("Example: generate_text --model run --prompt 'ROMEO:' --temperature 0.8 --top-k 20");
   return app.run(argc, argv, [&] {

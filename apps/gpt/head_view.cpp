@@ -17,11 +17,11 @@
 namespace mini::app {
 namespace {
 
-constexpr int64_t kQueries = 128;  // looked at at a time
+constexpr int64_t kQueries = 128;  // per call of attention
 
 double sum_of(const at::Tensor& numbers) { return numbers.sum(at::kDouble).item<double>(); }
 
-// Rows of weights (queries, keys).
+// weights (queries, keys)
 template <typename Number>
 void add_rows(detail::LargestInBins& bins, const at::Tensor& weights) {
   const int64_t keys = weights.size(1);
@@ -31,7 +31,7 @@ void add_rows(detail::LargestInBins& bins, const at::Tensor& weights) {
   }
 }
 
-// Sum over the queries of the entropy of even weights on all keys that they see.
+// Sum over the queries of the entropy of even weights on all visible keys.
 double even_entropy(int64_t T, bool causal) {
   double total = 0;
   for (int64_t i = 0; i < T; ++i) {
@@ -52,17 +52,17 @@ HeadView view_of_head(const at::Tensor& q, const at::Tensor& k, std::optional<do
   HeadFigures total;
   for (int64_t first = 0; first < T; first += kQueries) {
     const int64_t end = std::min(first + kQueries, T);
-    const int64_t keys = causal ? end : T;  // none of these queries sees the others
-    // How far each key lies before the last of these queries, and so, as the output of attention to
-    // these values, how far back each query looks from there.
-    const at::Tensor places =
+    const int64_t keys = causal ? end : T;  // later keys are hidden from all these queries
+    // The distance from the last of these queries back to each key. With these distances as values,
+    // the output of attention is the mean distance from the last query.
+    const at::Tensor distances =
         at::arange(end - 1, end - 1 - keys, -1, q.options()).unsqueeze(1);  // (keys, 1)
     const AttentionSteps steps =
-        attention_steps(q.slice(0, first, end), k.slice(0, 0, keys), places,
+        attention_steps(q.slice(0, first, end), k.slice(0, 0, keys), distances,
                         {.scale = scale, .causal = causal ? Causal::kLowerRight : Causal::kNone});
     total.entropy += sum_of(weight_entropy(steps.weights));
     total.peak += sum_of(peak_weight(steps.weights));
-    total.distance += sum_of(steps.output.squeeze(1) - places.slice(0, first, end).squeeze(1));
+    total.distance += sum_of(steps.output.squeeze(1) - distances.slice(0, first, end).squeeze(1));
     const at::Tensor weights = steps.weights.contiguous();  // (queries, keys)
     if (weights.scalar_type() == at::kDouble) {
       add_rows<double>(view.weights, weights);
@@ -79,14 +79,14 @@ HeadView view_of_head(const at::Tensor& q, const at::Tensor& k, std::optional<do
   return view;
 }
 
-// Calls work(i) for each i < count, on as many threads as LibTorch would use within each.
+// Calls work(i) for each i < count, on LibTorch's number of threads.
 void for_each_on_threads(int64_t count, const std::function<void(int64_t)>& work) {
   const int threads = at::get_num_threads();
   std::atomic<int64_t> next = 0;
   std::vector<std::future<void>> workers;
   for (int t = 0; t < threads; ++t) {
     workers.push_back(std::async(std::launch::async, [&] {
-      at::set_num_threads(1);  // of this thread
+      at::set_num_threads(1);  // for this thread only
       for (int64_t i = next++; i < count; i = next++) {
         work(i);
       }
@@ -100,8 +100,8 @@ void for_each_on_threads(int64_t count, const std::function<void(int64_t)>& work
 
 }  // namespace
 
-// Operations on some queries are so short that sharing out each costs more than it brings, most of
-// all where the processor has other work: the threads share out heads.
+// The operations on a few queries are too short to run in parallel. Instead each thread computes
+// whole heads.
 std::vector<HeadComparison> compare_heads(const at::Tensor& q, const at::Tensor& k, bool causal,
                                           int64_t values_each) {
   const HeadView empty = empty_view(q.size(1), values_each);

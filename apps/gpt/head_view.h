@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What can be seen of one head's attention at any length: figures, and the weights in few cells.
+// The attention of one head at any sequence length: figures, and the weights in few cells.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,12 +11,12 @@
 
 namespace mini::app {
 
-/// Means over the queries.
+/// Means over the queries of one head.
 struct HeadFigures {
   double entropy = 0;        ///< of the weights, in nats
-  double entropy_share = 0;  ///< of what it would be with even weights on all visible keys
+  double entropy_share = 0;  ///< entropy divided by that of even weights on all visible keys
   double peak = 0;           ///< the largest weight
-  double distance = 0;  ///< from the query back to where the weights look on average, in tokens
+  double distance = 0;       ///< weighted mean of query position minus key position, in tokens
 };
 
 struct HeadView {
@@ -24,16 +24,17 @@ struct HeadView {
   detail::LargestInBins weights;
 };
 
-/// The same head without the division of the scores by sqrt(hs), and with it.
+/// One head without and with the division of the scores by sqrt(hs).
 struct HeadComparison {
   HeadView unscaled, scaled;
 };
 
-/// Looks at the attention of each head, q and k (heads, T, hs), of one floating dtype.
+/// Computes the attention weights of each head. q and k are (heads, T, hs) and share a floating
+/// dtype.
 ///
-/// `causal` hides the keys to the right of each query; a cell of a view stands for up to
-/// values_each x values_each weights. Each thread looks at a few queries of one head at a time, so
-/// that memory grows with T alone.
+/// `causal` hides the keys to the right of each query. A cell of a view holds the largest of up to
+/// values_each x values_each weights. Each thread computes a few queries of one head at a time, so
+/// that memory grows linearly with T.
 std::vector<HeadComparison> compare_heads(const at::Tensor& q, const at::Tensor& k, bool causal,
                                           int64_t values_each);
 

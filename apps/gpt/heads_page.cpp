@@ -11,7 +11,7 @@
 
 namespace mini::app {
 
-// page/heads.html with its styles and scripts, made into one text at build time.
+// page/heads.html with its styles and scripts, embedded at build time.
 std::string_view heads_page_source();
 
 namespace {

@@ -10,21 +10,23 @@
 
 namespace mini::app {
 
-/// The page of page/heads.html with these data in it:
-/// `description`, `layers`, `heads` (of each layer), `head_size`, `tokens` (T), `texts` (of the
-/// tokens, or none), `causal`, `values_each` (weights a side that a cell stands for),
-/// `share_digits` (decimals of shares in percent), `conclusion` (a text on all heads), and `views`,
-/// for each layer and head in turn `layer`, `head`, `changes_most`, and in `unscaled` and `scaled`
-/// its figures (`entropy`, `entropy_share`, `peak`, `distance`) and `weights`, as packed_cells()
-/// gives them.
+/// Inserts `data` into page/heads.html. Its members:
+/// - `description`, `layers`, `heads` (per layer), `head_size`, `tokens` (T) and `causal`;
+/// - `texts` of the tokens, or an empty list;
+/// - `values_each`: a cell shows the largest of values_each x values_each weights;
+/// - `share_digits`: decimals of shares in percent;
+/// - `conclusion`: a text about all heads;
+/// - `views`: for each head of each layer `layer`, `head`, `changes_most`, `unscaled` and `scaled`.
+///   The last two hold `entropy`, `entropy_share`, `peak`, `distance`, and `weights` as returned
+///   by packed_cells().
 std::string heads_page(Json data);
 
-/// Cells a side of that page's grids: as many as can be told apart, fewer where there are so many
-/// heads that the page would grow beyond some 40 MB.
+/// Rows and columns of each grid on the page: as many as a reader can distinguish, or fewer if the
+/// page would otherwise exceed about 40 MB.
 int64_t cells_of_heads_page(int64_t heads);
 
-/// The cells of a square matrix as base64 of float32, little-endian, row by row; if `causal` each
-/// row only up to the diagonal.
+/// The cells of a square matrix in row-major order, as base64 of little-endian float32.
+/// If `causal`, each row ends at the diagonal.
 std::string packed_cells(const detail::LargestInBins& bins, bool causal);
 
 }  // namespace mini::app

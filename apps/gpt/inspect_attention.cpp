@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where each head of a model looks, and how much of it the division by the square root of the head
-// size leaves.
+// Measures the attention of each head of a model, without and with the division by the square root
+// of the head size.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -27,9 +27,9 @@ struct Options {
 };
 
 // (1, T)
-at::Tensor prompt_tokens(const Options& options, const mini::Tokenizer& tokenizer) {
+at::Tensor prompt_tokens(const Options& options, const Tokenizer& tokenizer) {
   if (!options.prompt_file.empty()) {
-    return tokenizer.encode(mini::TextFile(options.prompt_file).bytes()).unsqueeze(0);
+    return tokenizer.encode(TextFile(options.prompt_file).bytes()).unsqueeze(0);
   }
   if (!options.prompt_tokens.empty()) {
     return prompt_of_tokens(tokenizer, options.prompt_tokens);
@@ -51,7 +51,6 @@ std::string described(const Inspection& inspection) {
                      counted(inspection.tokens, "token"), inspection.causal ? ", causal" : "");
 }
 
-// Those whose figures are numbers.
 std::vector<const Head*> finite_heads(const Inspection& inspection) {
   std::vector<const Head*> heads;
   for (const Head& head : inspection.views) {
@@ -69,7 +68,7 @@ double mean(const std::vector<const Head*>& heads, HeadView Head::*view,
   return total / static_cast<double>(heads.size());
 }
 
-// The one that the division changes most, if any is finite.
+// The head that the division changes most, or null if there are no heads.
 const Head* most_changed(const std::vector<const Head*>& heads) {
   const auto most = std::max_element(heads.begin(), heads.end(), [](const Head* a, const Head* b) {
     return a->change() < b->change();
@@ -77,7 +76,8 @@ const Head* most_changed(const std::vector<const Head*>& heads) {
   return most == heads.end() ? nullptr : *most;
 }
 
-// Decimals of a share in percent: heads that are nearly even would else all read 99 or 100 %.
+// Decimals of a share in percent. Without decimals, all heads with nearly even weights would read
+// 99 or 100 %.
 int share_digits(const Inspection& inspection) {
   const double share = mean(finite_heads(inspection), &Head::scaled, &HeadFigures::entropy_share);
   return share >= 0.9985 ? 2 : share >= 0.985 ? 1 : 0;
@@ -88,11 +88,11 @@ std::string figures_text(const HeadFigures& f, int share_digits) {
                      share_digits, f.peak, f.distance);
 }
 
-// What the figures say of all heads.
+// A summary of all heads.
 std::string conclusion(const Inspection& inspection) {
   const std::vector<const Head*> heads = finite_heads(inspection);
   if (heads.empty()) {
-    return "The weights are no finite numbers: there is nothing to compare.\n";
+    return "The weights are not finite: there is nothing to compare.\n";
   }
   const auto share = [&](double number) {
     return fmt::format("{:.{}f} %", 100 * number, share_digits(inspection));
@@ -101,25 +101,25 @@ std::string conclusion(const Inspection& inspection) {
     return mean(heads, view, figure);
   };
   std::string text = fmt::format(
-      "What to see: divided by {:.2f}, the heads have {} of the entropy of even weights\n"
-      "instead of {}, and peaks of {:.2f} instead of {:.2f}.\n",
-      inspection.root(), share(of_all(&Head::scaled, &HeadFigures::entropy_share)),
-      share(of_all(&Head::unscaled, &HeadFigures::entropy_share)),
-      of_all(&Head::scaled, &HeadFigures::peak), of_all(&Head::unscaled, &HeadFigures::peak));
+      "Averaged over the heads, the division by {:.2f} changes the entropy from {} to {} of\n"
+      "that of even weights, and the peak from {:.2f} to {:.2f}.\n",
+      inspection.root(), share(of_all(&Head::unscaled, &HeadFigures::entropy_share)),
+      share(of_all(&Head::scaled, &HeadFigures::entropy_share)),
+      of_all(&Head::unscaled, &HeadFigures::peak), of_all(&Head::scaled, &HeadFigures::peak));
   if (heads.size() > 1) {
     const Head& changed = *most_changed(heads);
-    text += fmt::format("Head {} of layer {} changes most: {} instead of {}.\n", changed.head,
-                        changed.layer, share(changed.scaled.figures.entropy_share),
-                        share(changed.unscaled.figures.entropy_share));
+    text += fmt::format("Head {} of layer {} changes most, from {} to {}.\n", changed.head,
+                        changed.layer, share(changed.unscaled.figures.entropy_share),
+                        share(changed.scaled.figures.entropy_share));
     const auto [nearest, farthest] =
         std::minmax_element(heads.begin(), heads.end(), [](const Head* a, const Head* b) {
           return a->scaled.figures.distance < b->scaled.figures.distance;
         });
     text += fmt::format(
-        "Head {} of layer {} looks {:.2f} tokens back, head {} of layer {} looks {:.2f} back: the\n"
-        "nearest and the farthest.\n",
-        (*nearest)->head, (*nearest)->layer, (*nearest)->scaled.figures.distance, (*farthest)->head,
-        (*farthest)->layer, (*farthest)->scaled.figures.distance);
+        "With the division, the distance ranges from {:.2f} tokens in head {} of layer {}\n"
+        "to {:.2f} tokens in head {} of layer {}.\n",
+        (*nearest)->scaled.figures.distance, (*nearest)->head, (*nearest)->layer,
+        (*farthest)->scaled.figures.distance, (*farthest)->head, (*farthest)->layer);
   }
   return text;
 }
@@ -138,9 +138,10 @@ std::string to_text(const Inspection& inspection) {
                         figures_text(head.scaled.figures, digits));
   }
   text +=
-      "\nMeans over the queries. entropy: in nats, and as a share of that of even weights on the\n"
-      "keys that the query sees; peak: its largest weight; distance: how many tokens back its\n"
-      "weights look on average.\n\n";
+      "\nAll figures are means over the queries. entropy: in nats. of even: the entropy divided "
+      "by\n"
+      "that of even weights on the visible keys. peak: the largest weight. distance: the weighted\n"
+      "mean number of tokens from the query back to its keys.\n\n";
   return text + conclusion(inspection);
 }
 
@@ -208,34 +209,29 @@ std::string to_html(const Inspection& inspection) {
 
 void add_options(App& app, Options& options) {
   CLI::Option* model =
-      app.add_option("--model", options.model,
-                     "Folder of a run, for its best checkpoint (the last while there is no best), "
-                     "of a checkpoint in it, or of a GPT-2 (config.json, model.safetensors), whose "
-                     "text is token ids: '1 2 3'")
-          ->check(file_name())
-          ->type_name("MODEL");
+      app.add_option("--model", options.model, kModelHelp)->check(file_name())->type_name("MODEL");
   CLI::Option* prompt =
-      app.add_option("--prompt", options.prompt, "Text for it to look at")->needs(model);
-  CLI::Option* file = app.add_option("--prompt-file", options.prompt_file, "The same from a file")
+      app.add_option("--prompt", options.prompt, "Text that the model reads")->needs(model);
+  CLI::Option* file = app.add_option("--prompt-file", options.prompt_file, "File with the text")
                           ->check(file_name())
                           ->type_name("FILE")
                           ->needs(model)
                           ->excludes(prompt);
-  add_list(app, "--prompt-tokens", options.prompt_tokens, "The same as token ids: 1,2,3",
-           whole_number())
+  add_list(app, "--prompt-tokens", options.prompt_tokens,
+           "Token ids that the model reads, such as 1,2,3", whole_number())
       ->needs(model)
       ->excludes(prompt)
       ->excludes(file);
   CLI::Option* tensors =
       app.add_option("--tensors", options.tensors,
-                     "Instead of a model a safetensors file with queries q and keys k, both of one "
-                     "shape, (layers, heads, T, hs), (heads, T, hs) or (T, hs), in float32, "
-                     "float64, bfloat16 or float16; other tensors in it do not matter")
+                     "Safetensors file with queries q and keys k of equal shape, (layers, heads, "
+                     "T, hs), (heads, T, hs) or (T, hs), in float32, float64, bfloat16 or float16; "
+                     "other tensors are ignored")
           ->check(file_name())
           ->type_name("FILE")
           ->excludes(model);
   app.add_flag("--causal", options.causal,
-               "Hide every key to the right of its query (a model's heads always do)")
+               "Hide every key to the right of its query; the heads of a model always do")
       ->needs(tensors);
 }
 
@@ -246,13 +242,13 @@ int main(int argc, char** argv) {
   using namespace mini::app;
   Options options;
   App app("inspect_attention",
-          "Where each head looks: entropy, peak and distance of its attention weights, "
+          "Measures the attention weights of each head: entropy, peak and distance,\n"
           "without and with the division by the square root of the head size.",
           {Format::kHtml});
   add_options(app, options);
   app.footer(
-      "Example: inspect_attention --model run --prompt 'To be, or not to be' --format html "
-      "--output heads.html");
+      "Example: inspect_attention --model run --prompt 'To be, or not to be' \\\n"
+      "           --format html --output heads.html");
   return app.run(argc, argv, [&] {
     keep_freed_memory();
     if (options.tensors.empty() && options.model.empty()) {

@@ -34,7 +34,7 @@ at::Tensor load_heads(const std::string& file, const SafetensorsFile& content,
       found->dim() >= 2 && found->dim() <= 4 && found->numel() > 0 && found->is_floating_point(),
       "'", file, "': expected ", name,
       " as (layers, heads, T, hs), (heads, T, hs) or (T, hs), each ",
-      "above 0, of floating numbers, got ", found->scalar_type(), ' ', found->sizes());
+      "above 0, with a floating dtype, got ", found->scalar_type(), ' ', found->sizes());
   at::Tensor heads = *found;
   while (heads.dim() < 4) {
     heads = heads.unsqueeze(0);
@@ -62,10 +62,9 @@ int64_t Inspection::values_each() const {
 Inspection inspect_model(TrainedModel& trained, const at::Tensor& idx) {
   const GPTOptions& sizes = trained.model->options;
   TORCH_CHECK(idx.size(1) <= sizes.block_size(), "expected a prompt of at most ",
-              sizes.block_size(), " tokens, which is all that this model can read, got ",
-              idx.size(1),
-              ": a model trained with a larger --block-size reads more, and --tensors ",
-              "takes queries and keys of any length");
+              sizes.block_size(), " tokens, the block size of this model, got ", idx.size(1),
+              ": train a model with a larger --block-size, or pass queries and keys of any ",
+              "length with --tensors");
   Inspection inspection{.layers = sizes.n_layer(),
                         .heads = sizes.n_head(),
                         .tokens = idx.size(1),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What inspect_attention looks at: each head of a model on a text, or of a file of queries and
-// keys.
+// The heads that inspect_attention measures: those of a model on a text, or those of a file of
+// queries and keys.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +15,27 @@ namespace mini::app {
 struct InspectedHead : HeadComparison {
   int64_t layer, head;
 
-  /// Whether its figures are numbers.
+  /// Whether the figures are finite.
   bool is_finite() const;
-  /// How far the division moves it, towards even weights or away from them.
+  /// How much the division changes the entropy share, in either direction.
   double change() const;
 };
 
 struct Inspection {
-  int64_t layers, heads;  ///< heads of each layer
+  int64_t layers, heads;  ///< heads per layer
   int64_t tokens;
   int64_t head_size;
   bool causal;
-  std::vector<std::string> texts = {};  ///< of the tokens, where they have any
+  std::vector<std::string> texts = {};  ///< of the tokens; empty for a file of queries and keys
   std::vector<InspectedHead> views = {};
 
-  /// What scores are divided by.
+  /// The divisor of the scores, sqrt(head_size).
   double root() const;
-  /// Weights a side that a cell of the page stands for.
+  /// A cell of the page shows the largest of values_each() x values_each() weights.
   int64_t values_each() const;
 };
 
-/// The heads of a model on the tokens idx (1, T). Throws c10::Error for more than it can read.
+/// The heads of a model on the tokens idx (1, T). Throws c10::Error if T exceeds its block size.
 Inspection inspect_model(TrainedModel& trained, const at::Tensor& idx);
 
 /// The heads of a safetensors file with q and k, both (layers, heads, T, hs), (heads, T, hs) or

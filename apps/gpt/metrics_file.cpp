@@ -17,7 +17,7 @@
 namespace mini::app {
 namespace {
 
-// Where the lines up to that of `step` end.
+// The size of the lines up to that of `step`.
 size_t end_of_step(std::string_view text, int64_t step) {
   size_t end = 0;
   while (true) {
@@ -36,7 +36,7 @@ size_t end_of_step(std::string_view text, int64_t step) {
   }
 }
 
-// JSON has no NaN.
+// train_gpt writes NaN as null, because JSON has no NaN.
 std::optional<double> val_loss_of(const Json& line) {
   if (!line.contains("val_loss")) {
     return std::nullopt;

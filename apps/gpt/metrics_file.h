@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a training run measures, a line of JSON for each step.
+// The measurements of a training run: a file with one line of JSON for each step.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace mini::app {
 
-/// A file of lines with a member `step` that grows. Throws std::runtime_error with the path and the
-/// reason.
+/// Appends lines to a file of measurements. Each line has a member `step`, which increases. Throws
+/// std::system_error, a std::runtime_error, with the path and the reason.
 class MetricsFile {
  public:
-  /// Opens the file, or makes it, and cuts off what stands in it after the line of `step`: lines of
-  /// later steps, and half a line that a killed process has left.
+  /// Opens or creates the file. Removes everything after the line of `step`: the lines of later
+  /// steps, and an incomplete line of a killed process.
   MetricsFile(const std::filesystem::path& path, int64_t step);
   ~MetricsFile();
 
@@ -26,7 +26,7 @@ class MetricsFile {
 
   void append(const Json& line);
 
-  /// Brings all lines to the disk.
+  /// Flushes all lines to the disk.
   void flush();
 
  private:
@@ -36,26 +36,27 @@ class MetricsFile {
   int descriptor_;
 };
 
-/// A line of the file.
+/// One line of the file.
 struct StepMetrics {
   int64_t step;
-  int64_t tokens;  // trained on so far
+  int64_t tokens;  // number of training tokens since the first step
   double train_loss;
-  std::optional<double> val_loss;  // where the run was evaluated; NaN for null
+  std::optional<double> val_loss;  // set if the run was evaluated at this step; NaN for null
   double learning_rate;
   double gradient_norm;
   double tokens_per_s;
-  double seconds;  // so far
+  double seconds;  // since the first step
 };
 
 struct Metrics {
   std::vector<StepMetrics> steps;
-  /// The file ends in half a line, which is left out: somebody is writing it, or was killed.
+  /// The file ends in an incomplete line, which `steps` omits. A process is writing that line, or
+  /// was killed while it did.
   bool torn;
 };
 
-/// Reads what a run has written so far. Throws std::runtime_error, with the path and the number of
-/// the line, if a line is not what `train_gpt` writes, or if there is no whole one.
+/// Reads the file of a run. Throws std::runtime_error, with the path and the number of the line, if
+/// a line is invalid or if no line is complete.
 Metrics read_metrics(const std::filesystem::path& path);
 
 }  // namespace mini::app

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The curves of a training run.
+// Plots the curves of a training run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,8 +18,7 @@
 namespace mini::app {
 namespace {
 
-// Lines that fit a page of text.
-constexpr size_t kShown = 20;
+constexpr size_t kMostRows = 20;  // of the table
 
 struct Run {
   explicit Run(std::vector<StepMetrics> steps_) : steps(std::move(steps_)) {
@@ -43,26 +42,26 @@ std::vector<StepMetrics> read_steps(const std::filesystem::path& run) {
   Metrics metrics = read_metrics(run / kMetricsFile);
   if (metrics.torn) {
     Progress().note(
-        fmt::format("the half line after step {} is left out", metrics.steps.back().step));
+        fmt::format("the incomplete line after step {} is ignored", metrics.steps.back().step));
   }
   return std::move(metrics.steps);
 }
 
-// The steps where the run was evaluated, and the last: all of them, or evenly chosen ones up to the
-// last.
-std::vector<const StepMetrics*> steps_to_tell(const std::vector<StepMetrics>& steps) {
+// The rows of the table: the steps at which the run was evaluated, and the last step. Longer runs
+// show evenly spaced ones of them, up to the last.
+std::vector<const StepMetrics*> steps_to_show(const std::vector<StepMetrics>& steps) {
   std::vector<const StepMetrics*> evaluated;
   for (const StepMetrics& step : steps) {
     if (step.val_loss || &step == &steps.back()) {
       evaluated.push_back(&step);
     }
   }
-  const size_t each = (evaluated.size() + kShown - 1) / kShown;
-  std::vector<const StepMetrics*> told;
+  const size_t each = (evaluated.size() + kMostRows - 1) / kMostRows;
+  std::vector<const StepMetrics*> shown;
   for (size_t i = (evaluated.size() - 1) % each; i < evaluated.size(); i += each) {
-    told.push_back(evaluated[i]);
+    shown.push_back(evaluated[i]);
   }
-  return told;
+  return shown;
 }
 
 std::string row_text(const StepMetrics& step) {
@@ -78,7 +77,7 @@ std::string to_text(const Run& run) {
                                  duration_text(last.seconds));
   text += fmt::format("{:>8} {:>11} {:>9} {:>14} {:>14} {:>9} {:>9}\n", "step", "train_loss",
                       "val_loss", "learning_rate", "gradient_norm", "tokens/s", "time");
-  for (const StepMetrics* step : steps_to_tell(run.steps)) {
+  for (const StepMetrics* step : steps_to_show(run.steps)) {
     text += row_text(*step);
   }
   text += !run.best ? "\nnot evaluated yet\n"
@@ -120,9 +119,9 @@ Table to_table(const Run& run) {
   return table;
 }
 
-mini::Curve curve_of(const Run& run, const std::string& name,
-                     const std::function<std::optional<double>(const StepMetrics&)>& figure) {
-  mini::Curve curve{name, {}, {}};
+Curve curve_of(const Run& run, const std::string& name,
+               const std::function<std::optional<double>(const StepMetrics&)>& figure) {
+  Curve curve{name, {}, {}};
   for (const StepMetrics& step : run.steps) {
     if (const std::optional<double> value = figure(step)) {
       curve.x.push_back(static_cast<double>(step.step));
@@ -133,17 +132,17 @@ mini::Curve curve_of(const Run& run, const std::string& name,
 }
 
 std::string to_svg(const Run& run) {
-  const mini::Axis steps{.label = "step"};
-  std::vector<mini::ChartMark> marks;
+  const Axis steps{.label = "step"};
+  std::vector<ChartMark> marks;
   if (run.best) {
     marks.push_back({fmt::format("best validation: {:.4f}", *run.best->val_loss),
                      static_cast<double>(run.best->step)});
   }
-  return mini::line_chart_svg(
+  return line_chart_svg(
       {{.title = "Loss",
         .x = steps,
-        .y = {.label = "nats a token"},
-        .curves = {curve_of(run, "training, each step's batch",
+        .y = {.label = "nats per token"},
+        .curves = {curve_of(run, "training, batch of each step",
                             [](const StepMetrics& s) { return s.train_loss; }),
                    curve_of(run, "validation", [](const StepMetrics& s) { return s.val_loss; })},
         .marks = marks},
@@ -159,7 +158,7 @@ std::string to_svg(const Run& run) {
                             [](const StepMetrics& s) { return s.gradient_norm; })}},
        {.title = "Speed",
         .x = steps,
-        .y = {.label = "tokens a second", .low = 0},
+        .y = {.label = "tokens per second", .low = 0},
         .curves = {curve_of(run, "training, without evaluation",
                             [](const StepMetrics& s) { return s.tokens_per_s; })}}});
 }
@@ -171,10 +170,10 @@ int main(int argc, char** argv) {
   using namespace mini::app;
   std::string folder;
   App app("plot_metrics",
-          "The curves of a training run: loss, learning rate, gradient norm, speed. As text, "
-          "the steps where it was evaluated.",
+          "Plots the curves of a training run: loss, learning rate, gradient norm and speed.\n"
+          "The text format is a table of the evaluated steps.",
           {Format::kSvg});
-  app.add_option("RUN", folder, "Folder of a run of train_gpt, also while it goes on")
+  app.add_option("RUN", folder, "Folder of a run of train_gpt, finished or not")
       ->required()
       ->check(file_name())
       ->type_name("");

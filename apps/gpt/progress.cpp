@@ -11,7 +11,7 @@
 namespace mini::app {
 namespace {
 
-// Where that fails nobody is looking.
+// Ignores errors: progress is not worth ending the job.
 void write(const std::string& text) {
   std::fputs(text.c_str(), stderr);
   std::fflush(stderr);
@@ -29,7 +29,7 @@ void Progress::show(const std::string& line) {
     return;
   }
   next_ = now + std::chrono::milliseconds(100);
-  // Spaces cover what is left of a longer line, also where a terminal knows no escape sequences.
+  // Spaces overwrite the rest of a longer line, because not every terminal has escape sequences.
   write(fmt::format("\r{:<{}}", line, shown_));
   shown_ = line.size();
 }

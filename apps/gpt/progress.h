@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Telling on standard error how far a long job is.
+// The progress of a long job, on standard error.
 #pragma once
 
 #include <chrono>
@@ -7,21 +7,21 @@
 
 namespace mini::app {
 
-/// One line that is written over and over on a terminal, and lines that stay, there and elsewhere.
+/// Shows one line that a terminal overwrites again and again, and permanent lines above it.
 class Progress {
  public:
   Progress();
-  /// Leaves the terminal at the beginning of a line.
+  /// Erases the line.
   ~Progress();
 
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Shows `line` in place of the one before, on a terminal only, and not more often than it can be
-  /// read.
+  /// Replaces the line on a terminal, at most ten times per second. Has no effect if standard error
+  /// is not a terminal.
   void show(const std::string& line);
 
-  /// Writes a line that stays.
+  /// Writes a permanent line.
   void note(const std::string& line);
 
  private:

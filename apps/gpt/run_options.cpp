@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 #include "common/app.h"
@@ -14,22 +15,16 @@
 namespace mini::app {
 namespace {
 
-// "--block-size" of "block_size".
-std::string option_name(std::string setting) {
-  std::replace(setting.begin(), setting.end(), '_', '-');
-  return "--" + setting;
-}
-
-// Throws if an option says something else than the configuration that `path` has.
+// Throws if an option differs from `config`, the configuration of the run or model at `path`.
 void check_options(const std::string& path, const RunConfig& config, const RunConfig& given,
                    const CLI::App& app) {
-  const Json there = to_json(config);
+  const Json expected = to_json(config);
   std::vector<std::string> contradictions;
-  for_each_setting(given, [&](const std::string& name, const auto& value) {
-    const bool said = app.count(option_name(name)) > 0 && name != "threads";
-    if (said && Json(value) != there[name]) {
-      contradictions.push_back(fmt::format("{} is {} there, {} here", option_name(name),
-                                           there[name].dump(), Json(value).dump()));
+  for_each_setting(given, [&](const RunSetting& setting, const auto& value) {
+    const Json& there = expected[setting.name];
+    if (setting.fixed && app.count(setting.option()) > 0 && Json(value) != there) {
+      contradictions.push_back(fmt::format("{} is {} there, {} here", setting.option(),
+                                           there.dump(), Json(value).dump()));
     }
   });
   if (!contradictions.empty()) {
@@ -41,55 +36,20 @@ void check_options(const std::string& path, const RunConfig& config, const RunCo
 }  // namespace
 
 void add_run_options(CLI::App& app, RunConfig& config) {
-  const auto whole = [&](const char* name, int64_t& value, const char* help) {
-    app.add_option(name, value, help)->transform(positive_integer());
-  };
-  app.add_option("--data", config.data, "Text file: 90 % of it to train on, the rest to validate")
-      ->check(file_name())
-      ->type_name("FILE");
-  app.add_option("--init-from", config.init_from,
-                 "Begin with this model's weights, sizes and tokens: a run, a checkpoint, or a "
-                 "GPT-2 (config.json, model.safetensors), whose text is token ids")
-      ->check(file_name())
-      ->type_name("MODEL");
-  app.add_option("--tokenizer", config.tokenizer, "Tokens: characters or bytes (characters)")
-      ->check(one_of({"characters", "bytes"}));
-  whole("--block-size", config.block_size, "Tokens in a window, T (64)");
-  whole("--batch-size", config.batch_size, "Windows in a batch, B (32)");
-  whole("--n-layer", config.n_layer, "Blocks (4)");
-  whole("--n-head", config.n_head, "Heads of each block (4)");
-  whole("--n-embd", config.n_embd, "Width of the model, C (128)");
-  app.add_option("--dropout", config.dropout, "Probability of dropout while training (0)")
-      ->check(probability());
-  app.add_flag("--bias", config.bias, "Give layer norms and linear layers a bias");
-  app.add_option("--gelu-approximate", config.gelu_approximate,
-                 "Activation: none for GELU, or tanh for GPT-2's approximation to it (none)")
-      ->check(one_of({"none", "tanh"}));
-  whole("--steps", config.steps, "Updates to make (2000)");
-  app.add_option("--learning-rate", config.learning_rate, "Learning rate after warm-up (0.001)")
-      ->check(positive_number());
-  app.add_option("--min-learning-rate", config.min_learning_rate,
-                 "Learning rate at the end (a tenth of --learning-rate)")
-      ->check(number_from_zero());
-  app.add_option("--warmup-steps", config.warmup_steps,
-                 "Steps of linear warm-up (100, in a short run a tenth of --steps)")
-      ->transform(whole_number());
-  app.add_option("--schedule", config.schedule,
-                 "Learning rate after warm-up: cosine or constant (cosine)")
-      ->check(one_of({"cosine", "constant"}));
-  app.add_option("--weight-decay", config.weight_decay, "Weight decay of the matrices (0.1)")
-      ->check(number_from_zero());
-  app.add_option("--beta1", config.beta1, "AdamW's memory of gradients (0.9)")->check(decay_rate());
-  app.add_option("--beta2", config.beta2, "AdamW's memory of their squares (0.99)")
-      ->check(decay_rate());
-  app.add_option("--clip", config.clip, "Largest norm of the gradient; 0 for any (1)")
-      ->check(number_from_zero());
-  whole("--accumulate", config.accumulate, "Batches in an update (1)");
-  whole("--eval-every", config.eval_every, "Steps between evaluations and checkpoints (250)");
-  app.add_option("--threads", config.threads, "Processor threads (LibTorch's choice)")
-      ->transform(thread_count());
-  app.add_option("--seed", config.seed, "Seed of weights, windows and dropout (1337)")
-      ->transform(seed_number());
+  for_each_setting(config, [&](const RunSetting& setting, auto& value) {
+    if constexpr (std::is_same_v<decltype(value), bool&>) {
+      app.add_flag(setting.option(), value, setting.help);
+    } else {
+      CLI::Option* option =
+          app.add_option(setting.option(), value, setting.help)->transform(setting.check);
+      if (!setting.type_name.empty()) {
+        option->type_name(setting.type_name);
+      }
+      if (!setting.default_text.empty()) {
+        option->default_str(setting.default_text);
+      }
+    }
+  });
 }
 
 RunConfig new_config(const RunConfig& given, const CLI::App& app) {
@@ -113,7 +73,7 @@ RunConfig new_config(const RunConfig& given, const CLI::App& app) {
   }
   if (config.n_embd % config.n_head != 0) {
     throw UsageError(
-        fmt::format("--n-embd {} is no multiple of --n-head {}", config.n_embd, config.n_head));
+        fmt::format("--n-embd {} is not a multiple of --n-head {}", config.n_embd, config.n_head));
   }
   return config;
 }
@@ -136,7 +96,7 @@ RunConfig config_with(const GPTOptions& model, const RunConfig& given, const CLI
 }
 
 RunConfig resumed_config(const std::string& run, const RunConfig& given, const CLI::App& app) {
-  RunConfig config = read_config(run);
+  RunConfig config = read_run_config(run);
   check_options(run, config, given, app);
   if (app.count("--threads") > 0) {
     config.threads = given.threads;

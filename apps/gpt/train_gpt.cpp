@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Trains a GPT on a text file. The loop can be stopped at any moment, and goes on bit for bit.
+// Trains a GPT on a text file. A run that was stopped at any moment resumes bit for bit.
 #include <fmt/format.h>
 #include <signal.h>
 #include <torch/torch.h>
@@ -23,13 +23,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Set by Ctrl-C and SIGTERM; the loop looks at it after each step.
+// Set by Ctrl-C and SIGTERM. The training loop reads it after each step.
 volatile std::sig_atomic_t stop_requested = 0;
 
 void finish_step_on_signals() {
   struct sigaction action = {};
   action.sa_handler = [](int) { stop_requested = 1; };
-  action.sa_flags = SA_RESTART | SA_RESETHAND;  // a second one ends the program at once
+  action.sa_flags = SA_RESTART | SA_RESETHAND;  // a second signal ends the program immediately
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
 }
@@ -38,7 +38,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What one step of training gave.
+// The measurements of one training step.
 struct Step {
   double train_loss;
   std::optional<double> val_loss;
@@ -47,28 +47,28 @@ struct Step {
   double tokens_per_s;
 };
 
-// Adds up the gradients of micro-batches and of the parts of each, as if they were one large batch:
-// each counts by its share of the tokens. Returns the mean loss over all of them.
+// Adds the gradients of the micro-batches and of their parts. Each is weighted by its fraction of
+// the tokens, so that the sum is the gradient of one large batch. Returns the mean loss.
 double accumulate_gradients(Training& t) {
-  // Dropout draws in the same order each time only where nothing draws beside it.
+  // Several threads would draw from the dropout generator in a varying order.
   const std::optional<int64_t> parts = t.config.dropout > 0.0 ? std::optional(1) : std::nullopt;
   double mean_loss = 0.0;
   for (int64_t micro_batch = 0; micro_batch < t.config.accumulate; ++micro_batch) {
-    const mini::Batch batch = t.windows.next();  // (B, T)
+    const Batch batch = t.windows.next();  // (B, T)
     const auto loss_of = [&](int64_t begin, int64_t end) {
       const at::Tensor targets = batch.targets.slice(0, begin, end);
-      const double share =
+      const double weight =
           static_cast<double>(targets.numel()) / static_cast<double>(t.tokens_per_step());
-      return t.model->loss(batch.inputs.slice(0, begin, end), targets) * share;
+      return t.model->loss(batch.inputs.slice(0, begin, end), targets) * weight;
     };
     const at::Tensor loss =
-        mini::data_parallel_backward(t.model->parameters(), t.config.batch_size, loss_of, parts);
+        data_parallel_backward(t.model->parameters(), t.config.batch_size, loss_of, parts);
     mean_loss += loss.item<double>();
   }
   return mean_loss;
 }
 
-// One update of the weights.
+// Updates the weights once.
 Step update(Training& t) {
   const Clock::time_point start = Clock::now();
   const double loss = accumulate_gradients(t);
@@ -92,18 +92,18 @@ Step update(Training& t) {
           .tokens_per_s = static_cast<double>(t.tokens_per_step()) / seconds_since(start)};
 }
 
-// Mean loss over the whole validation part, each target once.
+// Mean loss over the validation tokens. Each token but the first is a target once.
 double evaluate(Training& t) {
   const torch::NoGradGuard no_grad;
   t.model->eval();
   double sum = 0.0;
   int64_t targets = 0;
-  const auto add = [&](const mini::Batch& batch) {
+  const auto add = [&](const Batch& batch) {
     const double mean = t.model->loss(batch.inputs, batch.targets).item<double>();
     sum += mean * static_cast<double>(batch.targets.numel());
     targets += batch.targets.numel();
   };
-  mini::for_each_window(t.tokens.validation, t.config.batch_size, t.config.block_size, add);
+  for_each_window(t.tokens.validation, t.config.batch_size, t.config.block_size, add);
   t.model->train();
   return sum / static_cast<double>(targets);
 }
@@ -135,13 +135,14 @@ std::string greeting(const Training& t) {
       t.tokenizer.vocab_size(), t.state.step == 0 ? start : fmt::format("step {}", t.state.step));
 }
 
-// Trains until the last step, or until somebody asks to stop.
+// Trains until the last step, or until a signal requests a stop.
 void train(Training& t, const std::filesystem::path& run) {
   MetricsFile metrics(run / kMetricsFile, t.state.step);
   Progress progress;
   progress.note(greeting(t));
   if (t.state.step == t.config.steps) {
-    progress.note("all its steps are made: --init-from begins a new run with its weights");
+    progress.note(
+        "the run is complete; to train its model further, start a new run with --init-from");
   }
 
   const Clock::time_point start = Clock::now();
@@ -167,7 +168,7 @@ void train(Training& t, const std::filesystem::path& run) {
       progress.note(fmt::format("step {}: train_loss {:.4f}, val_loss {:.4f}, {:.0f} tokens/s, {}",
                                 t.state.step, step.train_loss, *step.val_loss, step.tokens_per_s,
                                 duration_text(t.state.seconds)));
-      metrics.flush();  // first, so that no checkpoint is ahead of its lines
+      metrics.flush();  // first: a checkpoint must not be newer than the metrics on disk
       if (*step.val_loss < t.state.best_val_loss) {
         t.state.best_val_loss = *step.val_loss;
         t.save(run / "best");
@@ -188,8 +189,9 @@ std::string summary(const Training& t, const std::string& run) {
   if (std::isfinite(t.state.best_val_loss)) {
     text += fmt::format(", best val_loss {:.4f}", t.state.best_val_loss);
   }
-  return text + (done ? "\nto sample: generate_text --model " : "\nto go on: train_gpt --resume ") +
-         run + '\n';
+  return text +
+         (done ? "\nto sample: generate_text --model " : "\nto resume: train_gpt --resume ") + run +
+         '\n';
 }
 
 }  // namespace
@@ -202,12 +204,13 @@ int main(int argc, char** argv) {
   CommandLine app("train_gpt", "Trains a GPT on a text file.");
   add_run_options(app, config);
   app.add_option("--output", output, "Folder of the new run")->check(file_name())->type_name("RUN");
-  app.add_option("--resume", resume, "Go on with the run in this folder, as it was configured")
+  app.add_option("--resume", resume, "Resume the run in this folder, with its settings")
       ->check(file_name())
       ->type_name("RUN")
       ->excludes("--output");
   app.footer(
-      "Ctrl-C or SIGTERM finishes the step, saves and ends with status 0; --resume goes on.\n"
+      "Ctrl-C or SIGTERM ends the run after the current step: train_gpt saves a\n"
+      "checkpoint and exits with status 0. --resume resumes the run bit for bit.\n"
       "Example: train_gpt --data text.txt --output run");
   return app.run(argc, argv, [&] {
     keep_freed_memory();

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "files/atomic_folder.h"
+#include "files/json_file.h"
 #include "mini/state_dict.h"
 
 namespace mini::app {
@@ -41,23 +42,22 @@ TokenSplit split(const RunConfig& config, const at::Tensor& tokens) {
   const int64_t train = parts.train.size(0), validation = parts.validation.size(0);
   if (train <= config.block_size || validation < 2) {
     throw std::runtime_error(
-        fmt::format("'{}' is too short: expected more than block_size {} tokens to train on and at "
-                    "least 2 to validate, got {} and {}",
+        fmt::format("'{}' is too short: expected more than block_size {} training tokens and at "
+                    "least 2 validation tokens, got {} and {}",
                     config.data, config.block_size, train, validation));
   }
   return parts;
 }
 
-// What must be the same in the process that saves and the one that goes on; the number of threads
-// may differ.
+// The settings that a checkpoint and the run that loads it must share.
 std::map<std::string, std::string> fixed_settings(const Training& training) {
   const int64_t tokens = training.tokens.train.size(0) + training.tokens.validation.size(0);
   std::map<std::string, std::string> settings = {
       {"vocab_size", std::to_string(training.tokenizer.vocab_size())},
       {"tokens", std::to_string(tokens)}};
-  for_each_setting(training.config, [&](const std::string& name, const auto& value) {
-    if (name != "threads") {
-      settings[name] = Json(value).dump();
+  for_each_setting(training.config, [&](const RunSetting& setting, const auto& value) {
+    if (setting.fixed) {
+      settings[setting.name] = Json(value).dump();
     }
   });
   return settings;
@@ -82,12 +82,12 @@ Tokenizer make_tokenizer(const RunConfig& config, std::string_view text,
   try {
     return Tokenizer::characters(text);
   } catch (const c10::Error& error) {
-    throw std::runtime_error(fmt::format("'{}': {} (--tokenizer bytes takes any file)", config.data,
-                                         error.what_without_backtrace()));
+    throw std::runtime_error(fmt::format("'{}': {} (--tokenizer bytes accepts any file)",
+                                         config.data, error.what_without_backtrace()));
   }
 }
 
-// The tokens of the text, which a tokenizer that was made for another one may not know.
+// Throws with the path of the text if a tokenizer made for another text does not know its tokens.
 void write_tokens_of(const RunConfig& config, const fs::path& path, std::string_view text,
                      const Tokenizer& tokenizer) {
   try {
@@ -99,9 +99,9 @@ void write_tokens_of(const RunConfig& config, const fs::path& path, std::string_
 
 void check_vocabulary(const RunConfig& config, int64_t vocab_size, const GPT& model) {
   if (vocab_size != model->options.vocab_size()) {
-    throw std::runtime_error(
-        fmt::format("'{}' has a vocabulary of {}, the {} of '{}' are one of {}", config.init_from,
-                    model->options.vocab_size(), config.tokenizer, config.data, vocab_size));
+    throw std::runtime_error(fmt::format(
+        "'{}' has a vocabulary of {}, but the {} of '{}' have one of {}", config.init_from,
+        model->options.vocab_size(), config.tokenizer, config.data, vocab_size));
   }
 }
 
@@ -118,8 +118,8 @@ Training::Training(const fs::path& run, const RunConfig& config_)
     : config(config_),
       tokenizer(Tokenizer::load(run / kTokenizerFile)),
       tokens(split(config, read_tokens(run / kTokensFile, tokenizer.vocab_size()))),
-      // Weights, windows and dropout each have random numbers of their own.
-      model(make_gpt(config, tokenizer.vocab_size())),
+      // Weights, windows and dropout each have their own seed.
+      model(untrained_gpt(config, tokenizer.vocab_size())),
       windows(tokens.train, config.batch_size, config.block_size, config.seed + 1),
       optimizer(decay_groups(*model, adamw_options(config)), adamw_options(config)),
       schedule(optimizer, schedule_options(config)) {
@@ -150,7 +150,7 @@ std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config
   if (fs::exists(run) && !fs::is_empty(run)) {
     const std::string hint =
         fs::exists(run / kConfigFile)
-            ? fmt::format(" (train_gpt --resume {} goes on with a run)", run.string())
+            ? fmt::format(" (train_gpt --resume {} resumes the run)", run.string())
             : "";
     throw std::runtime_error(
         fmt::format("expected a new folder, got '{}', which is not empty{}", run.string(), hint));
@@ -168,7 +168,7 @@ std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config
   auto training = std::make_unique<Training>(folder.path(), config);
   if (init) {
     copy_weights(init->model, training->model);
-    training->save(folder.path() / "last");  // nothing else here tells these weights
+    training->save(folder.path() / "last");  // the configuration cannot reproduce these weights
   }
   folder.commit();
   return training;
@@ -179,16 +179,17 @@ std::unique_ptr<Training> resume_run(const fs::path& run, const RunConfig& confi
   if (fs::exists(detail::AtomicFolder::find(run / "last"))) {
     training->load(run / "last");
   } else if (fs::exists(detail::AtomicFolder::find(run / "best"))) {
-    throw std::runtime_error(fmt::format(
-        "'{}' has no checkpoint 'last' to go on from, and from the start its 'best' would be lost",
-        run.string()));
+    throw std::runtime_error(
+        fmt::format("'{}' has no checkpoint 'last' to resume from, and starting from the first "
+                    "step would overwrite 'best'",
+                    run.string()));
   }
   return training;
 }
 
 RunLock::RunLock(const fs::path& run)
     : descriptor_(::open(run.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  // A file system without locks is no reason not to train.
+  // If the file system has no locks, flock fails with another error, and training is allowed.
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(descriptor_);
     throw std::runtime_error(fmt::format("another train_gpt works in '{}'", run.string()));

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// A training run: what it consists of, how it begins, and how it goes on.
+// A training run: its state, how a new run starts, and how a run resumes.
 #pragma once
 
 #include <filesystem>
 #include <memory>
 #include <optional>
 
+#include "gpt/run_config.h"
 #include "gpt/run_folder.h"
 #include "mini/checkpoint.h"
 #include "mini/gpt.h"
@@ -15,14 +16,14 @@
 
 namespace mini::app {
 
-/// Everything that changes from step to step, and what it changes by.
+/// The state of a run, and the objects that update it.
 struct Training {
-  /// Takes tokenizer and tokens from the folder `run`; all else is as before the first step. Sets
-  /// the number of threads and the seed of LibTorch's global generator, which dropout draws from.
-  /// Throws std::runtime_error or c10::Error for what cannot be trained.
+  /// The state before the first step. Reads tokenizer and tokens from the folder `run`. Sets
+  /// LibTorch's number of threads, and seeds its global generator, which dropout draws from.
+  /// Throws std::runtime_error or c10::Error if the text is too short or a setting is invalid.
   Training(const std::filesystem::path& run, const RunConfig& config_);
 
-  /// Checkpoints, as `save_checkpoint` and `load_checkpoint` do them.
+  /// Writes and reads a checkpoint with `save_checkpoint` and `load_checkpoint`.
   void save(const std::filesystem::path& path);
   void load(const std::filesystem::path& path);
 
@@ -40,18 +41,22 @@ struct Training {
   TrainingState state;
 };
 
-/// Makes the folder of a run, whole or not at all: configuration, tokenizer, and the encoded text.
-/// With the model of `config.init_from` it begins with that one's weights, as its first checkpoint,
-/// of which a smaller block_size takes the first positions.
-/// Throws, and makes none, for what cannot be trained and for a folder that is not empty.
+/// Starts a new run. Creates its folder with configuration, tokenizer and encoded text, completely
+/// or not at all.
+///
+/// If `init` is set, the run starts with the weights of that model and saves them as its first
+/// checkpoint. A smaller block_size keeps the first positions.
+///
+/// Throws if `run` exists and is not an empty folder, or if the text cannot be trained on.
 std::unique_ptr<Training> begin_run(const std::filesystem::path& run, const RunConfig& config,
                                     const std::optional<TrainedModel>& init);
 
-/// What stands in the folder of a run, as of its last checkpoint if it has one yet.
+/// Resumes the run in a folder from its checkpoint `last`. A run without checkpoints starts at its
+/// first step. Throws if there is only a checkpoint `best`.
 std::unique_ptr<Training> resume_run(const std::filesystem::path& run, const RunConfig& config);
 
-/// Held by the one process that may train in a folder; another one's attempt throws
-/// std::runtime_error.
+/// Allows one process at a time to train in a folder. Throws std::runtime_error if another process
+/// holds the lock. Has no effect on a file system without locks.
 class RunLock {
  public:
   explicit RunLock(const std::filesystem::path& run);

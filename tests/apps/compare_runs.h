@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What stands in the folder of a run, while it goes on and when two have ended.
+// Reading the folder of a run, waiting for its steps, and comparing two finished runs.
 #pragma once
 
 #include <algorithm>
@@ -61,7 +61,7 @@ inline std::size_t lines_of_metrics(const std::filesystem::path& run) {
   return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-/// Waits until the program has made `steps` steps, or has ended.
+/// Waits until the run has `steps` steps or the program has ended.
 inline void wait_for_steps(Background& program, const std::filesystem::path& run,
                            std::size_t steps) {
   while (program.is_running() && lines_of_metrics(run) < steps) {

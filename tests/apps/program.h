@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Running an app as a user would: through the shell.
+// Running a program through the shell, as a user does.
 #pragma once
 
 #include <sys/wait.h>
@@ -22,7 +22,7 @@ struct Run {
   std::string err;  // standard error
 };
 
-/// `command_line` begins with an app's name; the rest is the shell's to read, redirections too.
+/// `command_line` is a program's name and its arguments, read by the shell. It may redirect.
 inline Run run(const std::string& command_line) {
   const TemporaryFolder folder;
   const std::string out = folder / "out", err = folder / "err";
@@ -31,7 +31,8 @@ inline Run run(const std::string& command_line) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
 }
 
-/// What the app writes to a terminal of 80 columns, after shell commands that set its environment.
+/// The output of the program on a terminal of 80 columns. `environment` holds shell commands that
+/// run before the program.
 inline std::string run_in_terminal(const std::string& environment,
                                    const std::string& command_line) {
   const std::string command = environment + "exec '" MINI_APPS "'/" + command_line;
@@ -39,12 +40,12 @@ inline std::string run_in_terminal(const std::string& environment,
       80, [&] { ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr)); });
 }
 
-/// An app that runs beside the test, to be sent signals. It is killed where the test ends first.
+/// A program that runs while the test sends it signals. The destructor kills the program.
 class Background {
  public:
   explicit Background(const std::string& command_line) {
     const std::string out = folder_ / "out", err = folder_ / "err";
-    write_file(out, "");  // there already if the program is killed at once
+    write_file(out, "");  // the files must exist even if the program is killed at once
     write_file(err, "");
     const std::string command =
         "exec >'" + out + "' 2>'" + err + "'; exec '" MINI_APPS "'/" + command_line;

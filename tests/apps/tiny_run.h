@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A text and a model so small that training takes a second.
+// A text and model sizes so small that training takes a second.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@
 
 namespace mini::test {
 
-/// Words in random order, with characters of one and of two bytes.
+/// Words in random order. Their characters have one or two bytes.
 inline std::string tiny_text(int words = 600) {
   const std::vector<std::string> vocabulary = {"to", "be", "or", "not", "größe", "ist", "frage"};
   std::mt19937 random(1);
@@ -26,13 +26,13 @@ inline std::string tiny_text(int words = 600) {
   return text;
 }
 
-/// A folder with `text.txt`, in which runs are made.
+/// A folder with `text.txt`, for runs of train_gpt.
 struct TinyFolder : TemporaryFolder {
   TinyFolder() { write_file(*this / "text.txt", tiny_text()); }
 
   std::string path_of(const std::string& name) const { return "'" + (*this / name).string() + "'"; }
 
-  /// The command that trains; `options` come in place of those here that they name.
+  /// The command that trains a new run. `options` replace these options of the same name.
   std::string train(const std::string& run, const std::string& options = "") const {
     std::string command =
         "train_gpt --data " + path_of("text.txt") + " --output " + path_of(run) + " " + options;

@@ -18,7 +18,7 @@ namespace {
 
 const std::string kUsual = "--steps 150 --learning-rate 0.02";
 
-/// A folder with a run that has learned a text in which each character has one successor.
+/// A folder with a run, trained on a text in which each character has only one successor.
 struct AlphabetFolder : TinyFolder {
   explicit AlphabetFolder(const std::string& alphabet, const std::string& options = kUsual) {
     std::string text;
@@ -34,7 +34,7 @@ struct AlphabetFolder : TinyFolder {
   }
 };
 
-/// What a program writes to standard output, each read() of it apart.
+/// The output of a program, in the pieces that read() returned.
 std::vector<std::string> pieces_of_output(const std::string& command_line) {
   FILE* pipe = ::popen(("exec '" MINI_APPS "'/" + command_line).c_str(), "r");
   REQUIRE(pipe != nullptr);
@@ -47,7 +47,7 @@ std::vector<std::string> pieces_of_output(const std::string& command_line) {
   return pieces;
 }
 
-/// Whether `text` is UTF-8 from its first character to the end of its last.
+/// Whether `text` consists of complete UTF-8 characters.
 bool is_whole(std::string_view text) {
   while (!text.empty()) {
     const auto next = mini::detail::first_character(text);
@@ -59,26 +59,28 @@ bool is_whole(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("generate_text goes on from a prompt", "[app][generate_text]") {
+TEST_CASE("generate_text continues a prompt", "[app][generate_text]") {
   const AlphabetFolder folder("abcé\n");
   const Run greedy = run(folder.command("--prompt bc --new-tokens 8 --greedy"));
   CHECK(greedy.status == 0);
   CHECK(greedy.err.empty());
-  CHECK(greedy.out == "bcé\nabcé\na\n");  // ends in a new line of its own
+  CHECK(greedy.out == "bcé\nabcé\na\n");  // the program adds the last newline
 
-  // Without one it begins a line, which is not part of the text.
+  // Without a prompt the text starts after a newline, which is not printed.
   CHECK(run(folder.command("--new-tokens 5 --greedy")).out == "abcé\n");
   CHECK(run(folder.command("--new-tokens 0")).out.empty());
-  // By code point: \n, a, b, c, é.
+  // Ids are ordered by code point: \n, a, b, c, é.
   CHECK(run(folder.command("--prompt-tokens 2,3 --new-tokens 8 --greedy")).out == greedy.out);
   CHECK(run(folder.command("--prompt bc --new-tokens 8 --temperature 0")).out == greedy.out);
   CHECK(run(folder.command("--prompt bc --new-tokens 8 --top-k 1 --temperature 3")).out ==
         greedy.out);
   CHECK(run(folder.command("--prompt bc --new-tokens 8 --top-p 0.01 --temperature 3")).out ==
         greedy.out);
+  CHECK(run(folder.command("--prompt bc --new-tokens 8 --greedy --top-k 2 --top-p 0.5 --seed 3"))
+            .out == greedy.out);
   CHECK(run(folder.command("--greedy")).out.size() == 100 * std::string("abcé\n").size());
 
-  // The seed decides, and nothing else.
+  // The samples depend only on the seed.
   const std::string hot = "--temperature 20 --new-tokens 60 ";
   const std::string first = run(folder.command(hot)).out;
   CHECK(run(folder.command(hot)).out == first);
@@ -86,9 +88,10 @@ TEST_CASE("generate_text goes on from a prompt", "[app][generate_text]") {
   CHECK(run(folder.command(hot + "--seed 1")).out != first);
 }
 
-TEST_CASE("generate_text has two rules for a full context", "[app][generate_text]") {
+TEST_CASE("generate_text --full-context selects the rule beyond the block size",
+          "[app][generate_text]") {
   const AlphabetFolder folder("abcé\n", "--steps 1");
-  // Weights that make of everything before a token something else.
+  // Random weights, so that the whole context affects each token.
   const fs::path path = folder / "run/best/model.safetensors";
   auto file = mini::load_safetensors(path);
   torch::manual_seed(1);
@@ -105,11 +108,11 @@ TEST_CASE("generate_text has two rules for a full context", "[app][generate_text
   CHECK(text("--full-context fast").substr(0, 8) == text("").substr(0, 8));
 }
 
-TEST_CASE("generate_text takes a run's best checkpoint, or the one it is told",
+TEST_CASE("generate_text loads the best checkpoint of a run, or the given checkpoint",
           "[app][generate_text]") {
   const AlphabetFolder folder("abc\n");
   fs::copy(folder / "run", folder / "copy", fs::copy_options::recursive);
-  // Of the last checkpoint, one that has learned nothing.
+  // Replaces the last checkpoint by one after a single step.
   REQUIRE(run(folder.train("fresh", "--steps 1")).status == 0);
   fs::remove_all(folder / "run/last");
   fs::copy(folder / "fresh/last", folder / "run/last");
@@ -123,7 +126,7 @@ TEST_CASE("generate_text takes a run's best checkpoint, or the one it is told",
   CHECK(run("generate_text --model " + folder.path_of("copy") + options).out == "abc\nabc\n");
 }
 
-TEST_CASE("generate_text takes and prints the token ids of a GPT-2", "[app][generate_text]") {
+TEST_CASE("generate_text reads and writes token ids for a GPT-2", "[app][generate_text]") {
   const TemporaryFolder folder;
   mini::GPT model(mini::GPTOptions(101).block_size(16).n_layer(1).n_head(2).n_embd(8).seed(1));
   mini::save_gpt2(folder / "gpt2", model);
@@ -158,12 +161,12 @@ TEST_CASE("generate_text takes and prints the token ids of a GPT-2", "[app][gene
   CHECK_THAT(error(""),
              ContainsSubstring("gpt2/config.json': model_type: expected gpt2, got llama"));
   fs::remove(folder / "gpt2/config.json");
-  CHECK_THAT(error(""), ContainsSubstring(
-                            "gpt2' is no model: expected a run of train_gpt with a checkpoint, a "
-                            "checkpoint in one, or a GPT-2 with its config.json"));
+  CHECK_THAT(error(""),
+             ContainsSubstring("gpt2' is not a model: expected the folder of a run with a "
+                               "checkpoint, a checkpoint in it, or a GPT-2 with its config.json"));
 }
 
-TEST_CASE("generate_text writes characters whole, as they come", "[app][generate_text]") {
+TEST_CASE("generate_text writes each character as soon as it is complete", "[app][generate_text]") {
   const AlphabetFolder folder("aé€😀\n",
                               "--tokenizer bytes --block-size 16 --steps 250 --learning-rate 0.02");
   const auto pieces = pieces_of_output(folder.command("--prompt a --new-tokens 219 --greedy"));
@@ -177,7 +180,7 @@ TEST_CASE("generate_text writes characters whole, as they come", "[app][generate
   CHECK(text.size() == 220);
 }
 
-TEST_CASE("generate_text explains what it cannot do", "[app][generate_text]") {
+TEST_CASE("generate_text explains errors in one line", "[app][generate_text]") {
   const AlphabetFolder folder("abc\n", "--steps 1");
   const std::vector<std::pair<std::string, std::string>> failures = {
       {"--prompt aéb",
@@ -222,6 +225,8 @@ TEST_CASE("generate_text explains what it cannot do", "[app][generate_text]") {
     CHECK_THAT(failed.err, ContainsSubstring(fragment));
   }
   CHECK(run("generate_text").status == 2);  // without a model
+  CHECK_THAT(run("generate_text --help").out,
+             ContainsSubstring("Seed of the samples (default: 1337)\n"));
 
   fs::resize_file(folder / "run/best/model.safetensors", 100);
   const Run cut = run(folder.command());

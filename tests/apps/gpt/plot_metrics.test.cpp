@@ -17,7 +17,7 @@ const std::string kMetrics =
 {"step":4,"tokens":128,"train_loss":1.75,"val_loss":2.375,"learning_rate":0.004,"gradient_norm":0.5,"tokens_per_s":600.0,"seconds":63.0}
 )";
 
-/// A run of which there is only what it measured.
+/// The folder of a run that contains only its measurements.
 struct MeasuredRun : TemporaryFolder {
   explicit MeasuredRun(const std::string& metrics) { write_file(*this / "metrics.jsonl", metrics); }
   std::string plot(const std::string& options = "") const {
@@ -27,7 +27,7 @@ struct MeasuredRun : TemporaryFolder {
 
 }  // namespace
 
-TEST_CASE("plot_metrics tells a run's evaluations", "[app][plot_metrics]") {
+TEST_CASE("plot_metrics prints the evaluated steps", "[app][plot_metrics]") {
   const MeasuredRun measured(kMetrics);
   const Run done = run(measured.plot());
   INFO(done.err);
@@ -43,7 +43,7 @@ best val_loss 2.1250, at step 2
 )");
 }
 
-TEST_CASE("plot_metrics gives every step as JSON and CSV", "[app][plot_metrics]") {
+TEST_CASE("plot_metrics writes every step as JSON and CSV", "[app][plot_metrics]") {
   const MeasuredRun measured(kMetrics);
   const json j = run_json(measured.plot());
   CHECK(j["best_step"] == 2);
@@ -72,18 +72,18 @@ TEST_CASE("plot_metrics draws the curves of a run", "[app][plot_metrics]") {
                            ">Speed<", ">step<", ">best validation: "}) {
     CHECK_THAT(svg, ContainsSubstring(text));
   }
-  size_t strokes = 0;  // of each chart's first curve, and of its sample in the legend
+  size_t strokes = 0;  // the first curve of each chart, and its sample in the legend
   for (size_t at = 0; (at = svg.find("stroke=\"#0072b2\"", at)) != std::string::npos; ++at) {
     ++strokes;
   }
   CHECK(strokes == 2 * 4);
 }
 
-TEST_CASE("plot_metrics takes a run that goes on", "[app][plot_metrics]") {
+TEST_CASE("plot_metrics reads an unfinished run", "[app][plot_metrics]") {
   const MeasuredRun torn(kMetrics + R"({"step":5,"tok)");
   const Run done = run(torn.plot());
   CHECK(done.status == 0);
-  CHECK(done.err == "the half line after step 4 is left out\n");
+  CHECK(done.err == "the incomplete line after step 4 is ignored\n");
   CHECK(done.out == run(MeasuredRun(kMetrics).plot()).out);
 
   const MeasuredRun early(kMetrics.substr(0, kMetrics.find('\n') + 1));
@@ -93,7 +93,7 @@ TEST_CASE("plot_metrics takes a run that goes on", "[app][plot_metrics]") {
   CHECK(run(early.plot("--format svg")).status == 0);
 }
 
-TEST_CASE("plot_metrics keeps the table of a long run short", "[app][plot_metrics]") {
+TEST_CASE("plot_metrics prints at most 20 rows", "[app][plot_metrics]") {
   std::string metrics;
   for (int step = 1; step <= 1000; ++step) {
     metrics += R"({"step":)" + std::to_string(step) +
@@ -106,8 +106,7 @@ TEST_CASE("plot_metrics keeps the table of a long run short", "[app][plot_metric
   CHECK_THAT(text, ContainsSubstring("\n    1000      2.0000"));
 }
 
-TEST_CASE("plot_metrics does not take a loss that is no number for the best",
-          "[app][plot_metrics]") {
+TEST_CASE("plot_metrics ignores NaN when it chooses the best step", "[app][plot_metrics]") {
   std::string metrics = kMetrics;
   metrics.replace(metrics.find("2.125"), 5, "null");
   const MeasuredRun measured(metrics);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Runs of train_gpt that are stopped, killed or hindered, and go on.
+// Runs of train_gpt that are interrupted and resumed.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -17,10 +17,10 @@ using nlohmann::json;
 
 namespace {
 
-// Long enough to be interrupted, with everything random that there is.
+// Enough steps to interrupt, and dropout, so that every random generator matters.
 const std::string kLong = "--steps 300 --eval-every 30 --dropout 0.2 --learning-rate 0.01";
 
-/// Stops a fresh run as Ctrl-C would, somewhere after the first checkpoint.
+/// Starts a run and sends `signal` after the first checkpoint.
 Run interrupted_run(const TinyFolder& folder, const std::string& run, int signal,
                     const std::string& options = kLong) {
   Background program(folder.train(run, options));
@@ -29,14 +29,14 @@ Run interrupted_run(const TinyFolder& folder, const std::string& run, int signal
   return program.finish();
 }
 
-/// Kills a run again and again, at moments of all its phases, and lets it end at last.
+/// Kills a run `kills` times at random moments of all its phases, then lets it finish.
 void run_with_kills(const TinyFolder& folder, const std::string& run_name, int kills,
                     unsigned seed) {
   std::mt19937 random(seed);
   for (int i = 0; i < kills; ++i) {
     const bool begun = fs::exists(folder / run_name);
     Background program(begun ? folder.resume(run_name) : folder.train(run_name, kLong));
-    // Some steps at most, or there would be none left for the next process.
+    // Kills after at most 25 steps, so that steps remain for the next process.
     const std::size_t limit = (begun ? lines_of_metrics(folder / run_name) : 0) + 25;
     const auto moment =
         std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 2'000'000);
@@ -55,7 +55,7 @@ void run_with_kills(const TinyFolder& folder, const std::string& run_name, int k
 
 }  // namespace
 
-TEST_CASE("train_gpt stops when asked, and goes on bit for bit", "[app][train_gpt]") {
+TEST_CASE("train_gpt resumes bit for bit after SIGTERM and SIGINT", "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("whole", kLong)).status == 0);
 
@@ -71,7 +71,7 @@ TEST_CASE("train_gpt stops when asked, and goes on bit for bit", "[app][train_gp
     CHECK_THAT(stopped.out,
                ContainsSubstring("stopped at step " + std::to_string(step) + " of 300"));
     CHECK_THAT(stopped.out,
-               ContainsSubstring("to go on: train_gpt --resume " + (folder / name).string()));
+               ContainsSubstring("to resume: train_gpt --resume " + (folder / name).string()));
     CHECK(folder.metrics(name).back()["step"] == step);
 
     const Run resumed = run(folder.resume(name));
@@ -84,13 +84,14 @@ TEST_CASE("train_gpt stops when asked, and goes on bit for bit", "[app][train_gp
   const Run nothing_left = run(folder.resume("whole"));
   CHECK(nothing_left.status == 0);
   CHECK_THAT(nothing_left.out, ContainsSubstring("done: step 300 of 300"));
-  CHECK_THAT(nothing_left.err, ContainsSubstring("all its steps are made"));
+  CHECK_THAT(nothing_left.err,
+             ContainsSubstring("the run is complete; to train its model further, start a "
+                               "new run with --init-from\n"));
   CHECK_THAT(run(folder.train("whole", kLong)).err, ContainsSubstring("train_gpt --resume "));
   CHECK(folder.metrics("whole").size() == 300);
 }
 
-TEST_CASE("a run that is resumed without a part of its state goes another way",
-          "[app][train_gpt]") {
+TEST_CASE("resuming without part of the saved state changes the weights", "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("whole", kLong)).status == 0);
   REQUIRE(interrupted_run(folder, "run", SIGTERM).status == 0);
@@ -129,14 +130,14 @@ TEST_CASE("a run that is resumed without a part of its state goes another way",
   }
 }
 
-TEST_CASE("train_gpt survives kills at random moments", "[app][train_gpt]") {
+TEST_CASE("train_gpt resumes bit for bit after SIGKILL", "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("whole", kLong)).status == 0);
   run_with_kills(folder, "killed", 5, 1);
   check_same_runs(folder, "killed", "whole");
 }
 
-TEST_CASE("train_gpt survives 50 kills at random moments", "[app][train_gpt][.slow]") {
+TEST_CASE("train_gpt resumes bit for bit after 50 SIGKILLs", "[app][train_gpt][.slow]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("whole", kLong)).status == 0);
   for (unsigned seed = 0; seed < 5; ++seed) {
@@ -147,15 +148,15 @@ TEST_CASE("train_gpt survives 50 kills at random moments", "[app][train_gpt][.sl
   }
 }
 
-TEST_CASE("a full disk ends train_gpt, and the last checkpoint stays", "[app][train_gpt]") {
+TEST_CASE("a full disk ends train_gpt and keeps the last checkpoint", "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("whole", kLong)).status == 0);
   REQUIRE(interrupted_run(folder, "run", SIGTERM).status == 0);
   const int64_t step = saved_step(folder / "run/last");
-  REQUIRE(step < 270);  // one evaluation is to come
+  REQUIRE(step < 270);  // at least one more evaluation follows
   const auto blocks = (fs::file_size(folder / "run/last/optimizer.safetensors") - 1) / 512;
 
-  // A limit on the size of files (in blocks of 512 bytes) stands in for a full disk.
+  // A limit on the file size, in blocks of 512 bytes, simulates a full disk.
   const Run full = run("train_gpt --help >/dev/null; ulimit -f " + std::to_string(blocks) +
                        "; trap '' XFSZ; '" MINI_APPS "'/" + folder.resume("run"));
   CHECK(full.status == 1);
@@ -169,7 +170,7 @@ TEST_CASE("a full disk ends train_gpt, and the last checkpoint stays", "[app][tr
   check_same_runs(folder, "run", "whole");
 }
 
-TEST_CASE("train_gpt resumes only as the run was configured", "[app][train_gpt]") {
+TEST_CASE("train_gpt --resume refuses other settings and damaged files", "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("run", "--steps 6 --eval-every 3")).status == 0);
   const Run other = run(folder.resume("run") + " --n-layer 6 --dropout 0.5 --n-embd 16 --bias");
@@ -196,7 +197,7 @@ TEST_CASE("train_gpt resumes only as the run was configured", "[app][train_gpt]"
                ContainsSubstring("the configuration differs: eval_every: expected 3, got 250; "
                                  "n_layer: expected 2, got 3"));
   }
-  {  // a checkpoint that is cut off
+  {  // a truncated checkpoint
     const fs::path path = copy("cut") / "last/state.json";
     const std::string state = read_file(path);
     write_file(path, state.substr(0, state.size() / 2));
@@ -205,7 +206,7 @@ TEST_CASE("train_gpt resumes only as the run was configured", "[app][train_gpt]"
     CHECK(is_one_line(cut.err));
     CHECK_THAT(cut.err, ContainsSubstring("last/state.json' is not JSON"));
   }
-  {  // a checkpoint that lacks tensors: all are named, on one line
+  {  // a checkpoint without some tensors: one line names all of them
     const fs::path path = copy("holes") / "last/model.safetensors";
     torch::OrderedDict<std::string, at::Tensor> kept;
     const auto file = mini::load_safetensors(path);
@@ -219,13 +220,13 @@ TEST_CASE("train_gpt resumes only as the run was configured", "[app][train_gpt]"
     CHECK_THAT(holes.err, ContainsSubstring("missing: transformer.h.0.ln_1.weight") &&
                               ContainsSubstring("; missing: transformer.h.1.ln_1.weight"));
   }
-  {  // no checkpoint to go on from, but a best one to lose
+  {  // no last checkpoint to resume from, but a best one that would be overwritten
     fs::remove_all(copy("headless") / "last");
     const Run headless = run(folder.resume("headless"));
     CHECK(headless.status == 1);
     CHECK_THAT(headless.err, ContainsSubstring("headless' has no checkpoint 'last'"));
   }
-  {  // a configuration that is damaged
+  {  // a damaged configuration
     const fs::path path = copy("damaged") / "config.json";
     const std::string config = read_file(path);
     const auto error = [&](const std::string& from, const std::string& to) {
@@ -241,8 +242,11 @@ TEST_CASE("train_gpt resumes only as the run was configured", "[app][train_gpt]"
                ContainsSubstring("n_layer: expected a whole number, got \"2\""));
     CHECK_THAT(error("\"n_layer\"", "\"n_layers\""),
                ContainsSubstring("n_layer: expected a value"));
-    CHECK_THAT(error("\"eval_every\": 3", "\"eval_every\": 0"),
-               ContainsSubstring("eval_every: out of range, got 0"));
+    CHECK_THAT(
+        error("\"eval_every\": 3", "\"eval_every\": 0"),
+        ContainsSubstring("eval_every: expected a whole number from 1 to 2^31 - 1, got '0'"));
+    CHECK_THAT(error("\"dropout\": 0.0", "\"dropout\": 1.5"),
+               ContainsSubstring("dropout: expected a number from 0 to 1, got '1.5'"));
     CHECK_THAT(error("\"seed\"", "\"more\": 1, \"seed\""),
                ContainsSubstring("expected the 24 settings of a run, got 25"));
   }
@@ -251,7 +255,7 @@ TEST_CASE("train_gpt resumes only as the run was configured", "[app][train_gpt]"
   CHECK_THAT(none.err, ContainsSubstring("none' is not the folder of a training run"));
 }
 
-TEST_CASE("only one train_gpt works in a folder", "[app][train_gpt]") {
+TEST_CASE("only one train_gpt at a time trains in a folder", "[app][train_gpt]") {
   const TinyFolder folder;
   Background first(folder.train("run", "--steps 1000000"));
   wait_for_steps(first, folder / "run", 1);

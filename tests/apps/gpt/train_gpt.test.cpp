@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <pty.h>
-
+// New runs of train_gpt: their files, measurements and weights.
 #include <algorithm>
 #include <cmath>
 
@@ -8,40 +7,14 @@
 #include "apps/program.h"
 #include "apps/tiny_run.h"
 #include "mini/gpt.h"
-#include "mini/pretrained.h"
 #include "mini/state_dict.h"
 #include "mini/text.h"
 #include "support/support.h"
 
-namespace fs = std::filesystem;
 using namespace mini::test;
 using nlohmann::json;
 
-namespace {
-
-/// Runs a program with a terminal for its standard error, and returns what the terminal got.
-std::string on_a_terminal(const std::string& command_line) {
-  int terminal = -1;
-  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
-  if (child == 0) {
-    const std::string command = "exec >/dev/null; exec '" MINI_APPS "'/" + command_line;
-    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-    ::_exit(127);
-  }
-  REQUIRE(child > 0);
-  std::string text;
-  char bytes[4096];
-  for (ssize_t size; (size = ::read(terminal, bytes, sizeof bytes)) > 0;) {
-    text.append(bytes, static_cast<std::size_t>(size));
-  }
-  ::close(terminal);
-  ::waitpid(child, nullptr, 0);
-  return text;
-}
-
-}  // namespace
-
-TEST_CASE("train_gpt makes the folder of a run", "[app][train_gpt]") {
+TEST_CASE("train_gpt creates the folder of a run", "[app][train_gpt]") {
   const TinyFolder folder;
   const Run done = run(folder.train("run", "--steps 12 --eval-every 5 --seed 7"));
   INFO(done.err);
@@ -53,7 +26,7 @@ TEST_CASE("train_gpt makes the folder of a run", "[app][train_gpt]") {
                                                           "metrics.jsonl", "tokenizer.json",
                                                           "tokens.safetensors"});
 
-  // Elsewhere than on a terminal: a line for each evaluation, and no others over them.
+  // Standard error is not a terminal: one line for each evaluation, and no progress line.
   CHECK(done.err.find('\r') == std::string::npos);
   CHECK_THAT(done.err, ContainsSubstring("million parameters; "));
   for (const char* line : {"\nstep 5: train_loss ", "\nstep 10: train_loss ", "\nstep 12: "}) {
@@ -88,9 +61,9 @@ TEST_CASE("train_gpt makes the folder of a run", "[app][train_gpt]") {
   CHECK(std::abs(lines[0]["train_loss"].get<double>() - untrained) < 0.2);
 }
 
-TEST_CASE("train_gpt's val_loss is that of its checkpoints", "[app][train_gpt]") {
+TEST_CASE("train_gpt reports the val_loss of its checkpoints", "[app][train_gpt]") {
   const TinyFolder folder;
-  // A rate so large that the last evaluation is not the best.
+  // The learning rate is so large that the last evaluation is not the best.
   REQUIRE(run(folder.train("run",
                            "--steps 60 --eval-every 5 --dropout 0.3 --learning-rate 0.3 "
                            "--schedule constant"))
@@ -105,7 +78,7 @@ TEST_CASE("train_gpt's val_loss is that of its checkpoints", "[app][train_gpt]")
   const auto loss_of = [&](const std::string& checkpoint) {
     mini::load_state_dict(*model, tensors_of(folder / "run" / checkpoint, "model"));
     const at::NoGradGuard no_grad;
-    double sum = 0.0;  // one window at a time, in another way than the program's
+    double sum = 0.0;  // one window at a time, unlike the program
     for (int64_t begin = 0; begin + 1 < validation.size(0); begin += 8) {
       const int64_t T = std::min<int64_t>(8, validation.size(0) - 1 - begin);
       const at::Tensor logits = model->forward(validation.narrow(0, begin, T).unsqueeze(0))[0];
@@ -127,7 +100,7 @@ TEST_CASE("train_gpt's val_loss is that of its checkpoints", "[app][train_gpt]")
   CHECK(lines[static_cast<std::size_t>(saved_step(folder / "run/best")) - 1]["val_loss"] == best);
 }
 
-TEST_CASE("train_gpt follows its schedule", "[app][train_gpt]") {
+TEST_CASE("train_gpt follows the learning rate schedule", "[app][train_gpt]") {
   const TinyFolder folder;
   const auto rates = [&](const std::string& name, const std::string& options) {
     REQUIRE(run(folder.train(name, options)).status == 0);
@@ -147,14 +120,14 @@ TEST_CASE("train_gpt follows its schedule", "[app][train_gpt]") {
   CHECK_THAT(
       rates("constant", "--steps 4 --learning-rate 0.5 --warmup-steps 1 --schedule constant"),
       AllClose(torch::tensor({0.25, 0.5, 0.5, 0.5}, at::kDouble), 0, 1e-12));
-  // Warm-up for a tenth of the steps, then down to a tenth of the rate.
+  // The defaults: warm-up for a tenth of the steps, then decay to a tenth of the rate.
   CHECK_THAT(rates("defaults", "--steps 10").index({torch::tensor({0, 1, 9})}),
              AllClose(torch::tensor({5e-4, 1e-3, 1e-4 + 4.5e-4 * (1 + std::cos(M_PI * 8 / 9))},
                                     at::kDouble),
                       0, 1e-12));
 }
 
-TEST_CASE("each option of train_gpt has its effect", "[app][train_gpt]") {
+TEST_CASE("each option of train_gpt has an effect", "[app][train_gpt]") {
   const TinyFolder folder;
   const auto train = [&](const std::string& name, const std::string& options) {
     const Run done = run(folder.train(name, "--steps 3 " + options));
@@ -185,13 +158,13 @@ TEST_CASE("each option of train_gpt has its effect", "[app][train_gpt]") {
   const Tensors bytes = train("bytes", "--tokenizer bytes");
   CHECK(bytes["transformer.wte.weight"].size(0) == 256);
 
-  // Without clipping the norms are the same, the updates not.
+  // gradient_norm is the norm before clipping.
   train("unclipped", "--clip 0");
   CHECK(folder.metrics("unclipped")[0]["gradient_norm"] ==
         folder.metrics("usual")[0]["gradient_norm"]);
 }
 
-TEST_CASE("accumulated batches count as one large one", "[app][train_gpt]") {
+TEST_CASE("train_gpt trains on accumulated batches as on one large batch", "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("large", "--steps 4 --batch-size 12 --clip 0.1")).status == 0);
   REQUIRE(run(folder.train("small", "--steps 4 --batch-size 3 --accumulate 4 --clip 0.1")).status ==
@@ -205,7 +178,8 @@ TEST_CASE("accumulated batches count as one large one", "[app][train_gpt]") {
   }
 }
 
-TEST_CASE("two threads train as one does, and always with the same bits", "[app][train_gpt]") {
+TEST_CASE("train_gpt with two threads repeats bit for bit and agrees with one thread",
+          "[app][train_gpt]") {
   const TinyFolder folder;
   for (const std::string dropout : {"0", "0.2"}) {
     INFO("dropout " << dropout);
@@ -214,11 +188,18 @@ TEST_CASE("two threads train as one does, and always with the same bits", "[app]
     REQUIRE(run(folder.train("two" + dropout, options + "2")).status == 0);
     REQUIRE(run(folder.train("again" + dropout, options + "2")).status == 0);
     check_same_runs(folder, "again" + dropout, "two" + dropout);
-    // Gradients that two threads make and then add are rounded otherwise, and only these.
-    const auto weights = [&](const std::string& name) {
-      return tensors_of(folder / (name + dropout) / "last", "model");
-    };
-    CHECK(same(weights("two"), weights("one")) == (dropout != "0"));
+    const Tensors weights_of_one = tensors_of(folder / ("one" + dropout) / "last", "model"),
+                  weights_of_two = tensors_of(folder / ("two" + dropout) / "last", "model");
+    if (dropout == "0") {
+      // Each thread computes the gradients of half a batch; their sum is rounded differently.
+      CHECK_FALSE(same(weights_of_two, weights_of_one));
+    } else {
+      // Both compute whole batches with the same dropout. LibTorch's matrix products may round
+      // differently on two threads; other dropout would change weights by about 30 * 1e-3.
+      for (const auto& item : weights_of_one) {
+        CHECK_THAT(weights_of_two[item.key()], AllClose(item.value(), 0, 1e-4));
+      }
+    }
 
     const auto one = folder.metrics("one" + dropout), two = folder.metrics("two" + dropout);
     REQUIRE(one.size() == two.size());
@@ -228,193 +209,4 @@ TEST_CASE("two threads train as one does, and always with the same bits", "[app]
       }
     }
   }
-}
-
-TEST_CASE("train_gpt refuses what it cannot train on", "[app][train_gpt]") {
-  const TinyFolder folder;
-  const auto refused = [&](const std::string& data, const std::string& options = "") {
-    const Run failed = run("train_gpt --data " + folder.path_of(data) + " --output " +
-                           folder.path_of("run") + " --steps 2 " + options);
-    CHECK(failed.status == 1);
-    CHECK(is_one_line(failed.err));
-    CHECK_FALSE(fs::exists(folder / "run"));
-    CHECK_FALSE(fs::exists(folder / ".run.new"));
-    return failed.err;
-  };
-  write_file(folder / "short.txt", std::string(70, 'a'));
-  CHECK_THAT(refused("short.txt"),
-             ContainsSubstring("expected more than block_size 64 tokens to train on and at least 2 "
-                               "to validate, got 63 and 7"));
-  CHECK_THAT(refused("short.txt"), ContainsSubstring((folder / "short.txt").string()));
-  write_file(folder / "empty.txt", "");
-  CHECK_THAT(refused("empty.txt"), ContainsSubstring("empty.txt' is empty"));
-  fs::create_directory(folder / "folder");
-  CHECK_THAT(refused("folder"), ContainsSubstring("folder' is not a regular file"));
-  CHECK_THAT(refused("none.txt"), ContainsSubstring("none.txt': No such file or directory"));
-  write_file(folder / "latin1.txt", tiny_text() +
-                                        "gr\xf6\xdf"
-                                        "e");
-  CHECK_THAT(refused("latin1.txt"),
-             ContainsSubstring("expected UTF-8, got an invalid sequence at byte " +
-                               std::to_string(tiny_text().size() + 2)));
-
-  write_file(folder / "file", "x");
-  const Run taken = run(folder.train("file"));
-  CHECK(taken.status == 1);
-  CHECK_THAT(taken.err, ContainsSubstring("expected a new folder, got '" +
-                                          (folder / "file").string() + "', a file\n"));
-  fs::create_directories(folder / "no_run/within");
-  CHECK_THAT(run(folder.train("no_run")).err, ContainsSubstring("which is not empty\n"));
-  CHECK_THAT(
-      run(folder.resume("no_run")).err,
-      ContainsSubstring("no_run' is not the folder of a training run: it has no config.json"));
-  CHECK(read_file(folder / "file") == "x");
-}
-
-TEST_CASE("train_gpt begins with the weights and tokens of a run", "[app][train_gpt]") {
-  const TinyFolder folder;
-  REQUIRE(run(folder.train("run", "--steps 60 --learning-rate 0.01 --bias")).status == 0);
-  const auto continued = [&](const std::string& name, const std::string& options) {
-    return run("train_gpt --data " + folder.path_of("text.txt") + " --output " +
-               folder.path_of(name) + " --batch-size 4 --threads 1 " + options);
-  };
-  const std::string from_run = "--init-from " + folder.path_of("run") + " ";
-  const Run done = continued("second", from_run + "--steps 1 --learning-rate 1e-9");
-  INFO(done.err);
-  REQUIRE(done.status == 0);
-  CHECK_THAT(done.err, ContainsSubstring("; from '" + (folder / "run").string() + "'\n"));
-  const Tensors before = tensors_of(folder / "run/best", "model"),
-                after = tensors_of(folder / "second/last", "model");
-  CHECK(after.keys() == before.keys());
-  for (const auto& item : before) {
-    CHECK_THAT(after[item.key()], AllClose(item.value(), 0, 1e-6));
-  }
-  CHECK(read_file(folder / "second/tokenizer.json") == read_file(folder / "run/tokenizer.json"));
-  const auto config = json::parse(read_file(folder / "second/config.json"));
-  CHECK(config["init_from"] == (folder / "run").string());
-  CHECK(config["bias"] == true);
-  CHECK(config["block_size"] == 8);
-
-  // Its tokenizer, not one made for the text; and as few of its positions as one likes.
-  write_file(folder / "text.txt", std::string(500, 'o'));
-  REQUIRE(continued("third", from_run + "--steps 1 --block-size 5").status == 0);
-  CHECK(read_file(folder / "third/tokenizer.json") == read_file(folder / "run/tokenizer.json"));
-  CHECK(tensors_of(folder / "third/last", "model")["transformer.wpe.weight"].sizes() ==
-        at::IntArrayRef({5, 16}));
-
-  const auto error = [&](const std::string& options) {
-    const Run failed = continued("failed", options);
-    CHECK(failed.status == 1);
-    CHECK(is_one_line(failed.err));
-    CHECK_FALSE(fs::exists(folder / "failed"));
-    return failed.err;
-  };
-  CHECK_THAT(error(from_run + "--n-layer 3 --block-size 9 --gelu-approximate tanh"),
-             ContainsSubstring("run' has another configuration: --block-size is 8 there, 9 here; "
-                               "--n-layer is 2 there, 3 here; --gelu-approximate is \"none\" "
-                               "there, \"tanh\" here"));
-  CHECK_THAT(error(from_run + "--tokenizer bytes"), ContainsSubstring("run' has a vocabulary of "));
-  CHECK_THAT(error(from_run + "--tokenizer bytes"), ContainsSubstring("text.txt' are one of 256"));
-  write_file(folder / "text.txt", std::string(500, 'y'));
-  CHECK_THAT(error(from_run), ContainsSubstring("text.txt': Tokenizer: expected one of the "));
-  CHECK_THAT(error("--init-from " + folder.path_of("none")),
-             ContainsSubstring("there is no " + folder.path_of("none")));
-}
-
-TEST_CASE("train_gpt goes on with a GPT-2, on token ids", "[app][train_gpt]") {
-  const TinyFolder folder;
-  const mini::GPT model(mini::GPTOptions(31)
-                            .block_size(8)
-                            .n_layer(1)
-                            .n_head(2)
-                            .n_embd(12)
-                            .bias(true)
-                            .gelu_approximate("tanh"));
-  mini::save_gpt2(folder / "gpt2", model);
-  std::string ids;
-  for (int i = 0; i < 400; ++i) ids += std::to_string(i % 31) + (i % 10 == 9 ? "\n" : " ");
-  write_file(folder / "ids.txt", ids);
-
-  // Before the first step its weights are saved, for whoever stops the run there.
-  Background stopped("train_gpt --data " + folder.path_of("ids.txt") + " --output " +
-                     folder.path_of("run") + " --init-from " + folder.path_of("gpt2") +
-                     " --threads 1 --batch-size 4 --steps 1000000 --eval-every 1000000");
-  wait_for_steps(stopped, folder / "run", 1);
-  stopped.send(SIGKILL);
-  stopped.finish();
-  CHECK(saved_step(folder / "run/last") == 0);
-  const Tensors saved = tensors_of(folder / "run/last", "model");
-  for (const auto& item : mini::state_dict(*model)) {
-    CHECK_THAT(saved[item.key()], Equals(item.value()));
-  }
-  CHECK_THAT(read_file(folder / "run/config.json"),
-             ContainsSubstring("\"gelu_approximate\": \"tanh\""));
-  const auto tokenizer = mini::Tokenizer::load(folder / "run/tokenizer.json");
-  CHECK(tokenizer.vocab_size() == 31);
-  CHECK(mini::read_tokens(folder / "run/tokens.safetensors", 31).size(0) == 400);
-
-  // What it has learned is written as token ids.
-  const Run written = run("generate_text --greedy --new-tokens 2 --prompt-tokens 1,2 --model " +
-                          folder.path_of("run"));
-  INFO(written.err);
-  CHECK(written.status == 0);
-  CHECK(written.out.starts_with("1 2 "));
-  CHECK_THAT(run("train_gpt --data " + folder.path_of("text.txt") + " --output " +
-                 folder.path_of("other") + " --init-from " + folder.path_of("gpt2"))
-                 .err,
-             ContainsSubstring("text.txt': Tokenizer: expected a token id from 0 to 30, got '"));
-}
-
-TEST_CASE("train_gpt says when the loss is no number", "[app][train_gpt]") {
-  const TinyFolder folder;
-  const Run failed =
-      run(folder.train("run", "--steps 50 --learning-rate 1e30 --warmup-steps 0 --clip 0"));
-  CHECK(failed.status == 1);
-  CHECK_THAT(failed.err, ContainsSubstring("expected finite numbers, got loss "));
-}
-
-TEST_CASE("train_gpt explains wrong usage in one line", "[app][train_gpt]") {
-  const std::string data = "--data a --output b ";
-  const std::vector<std::pair<std::string, std::string>> wrong = {
-      {"", "expected --data and --output, or --resume"},
-      {"--data a", "expected --data and --output, or --resume"},
-      {"--output b", "expected --data and --output, or --resume"},
-      {"--resume a --output b", "--output"},
-      {data + "--block-size 0", "--block-size: expected a whole number from 1"},
-      {data + "--dropout 1.5", "--dropout: expected a number from 0 to 1, got '1.5'"},
-      {data + "--learning-rate 0", "--learning-rate: expected a finite number above 0, got '0'"},
-      {data + "--clip -1", "--clip: expected a finite number of at least 0, got '-1'"},
-      {data + "--schedule linear", "--schedule: expected cosine or constant, got 'linear'"},
-      {data + "--tokenizer words", "--tokenizer: expected characters or bytes, got 'words'"},
-      {data + "--gelu-approximate fast", "--gelu-approximate: expected none or tanh, got 'fast'"},
-      {data + "--n-head 3 --n-embd 8", "--n-embd 8 is no multiple of --n-head 3"},
-      {data + "--beta1 1", "expected a number from 0 to below 1, got '1'"},
-      {data + "--beta2 -0.1", "expected a number from 0 to below 1, got '-0.1'"},
-      {data + "--steps 5 --warmup-steps 6", "--warmup-steps 6 are more than --steps 5"},
-      {data + "--learning-rate 0.1 --min-learning-rate 0.2",
-       "--min-learning-rate 0.2 is above --learning-rate 0.1"},
-      {data + "--threads 1025", "--threads: expected a whole number from 1 to 1024, got '1025'"},
-      {data + "extra", "extra"},
-  };
-  for (const auto& [options, fragment] : wrong) {
-    INFO(options);
-    const Run failed = run("train_gpt " + options);
-    CHECK(failed.status == 2);
-    CHECK(failed.out.empty());
-    CHECK(is_one_line(failed.err));
-    CHECK_THAT(failed.err, ContainsSubstring("train_gpt: "));
-    CHECK_THAT(failed.err, ContainsSubstring(fragment));
-  }
-  CHECK_THAT(run("train_gpt --help").out, ContainsSubstring("--eval-every"));
-}
-
-TEST_CASE("train_gpt shows one line on a terminal", "[app][train_gpt]") {
-  const TinyFolder folder;
-  const std::string shown = on_a_terminal(folder.train("run", "--steps 200 --eval-every 100"));
-  CHECK_THAT(shown, ContainsSubstring("\rstep "));
-  CHECK_THAT(shown, ContainsSubstring(" of 200, loss "));
-  CHECK_THAT(shown, ContainsSubstring(" tokens/s, 0:0"));
-  CHECK_THAT(shown, ContainsSubstring(" left"));
-  CHECK_THAT(shown, ContainsSubstring("\rstep 100: train_loss "));
-  CHECK(std::count(shown.begin(), shown.end(), '\n') == 3);  // only these lines stay
 }

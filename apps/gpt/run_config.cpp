@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+#include "gpt/run_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <type_traits>
+
+#include "common/app.h"
+#include "files/json_file.h"
+#include "gpt/run_folder.h"
+
+namespace mini::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Texts have valid values that are not valid options, such as the tokenizer "model".
+template <typename Value>
+void check_number(const RunSetting& setting, const Value& value) {
+  if constexpr (std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool>) {
+    if (const std::string error = setting.check(Json(value).dump()); !error.empty()) {
+      throw std::runtime_error(fmt::format("{}: {}", setting.name, error));
+    }
+  }
+}
+
+RunConfig from_json(const Json& json) {
+  RunConfig config;
+  for_each_setting(config, [&](const RunSetting& setting, auto& value) {
+    value = detail::json_member<std::remove_reference_t<decltype(value)>>(json, setting.name);
+    check_number(setting, value);
+  });
+  if (json.size() != run_settings().size()) {
+    throw std::runtime_error(fmt::format("expected the {} settings of a run, got {}",
+                                         run_settings().size(), json.size()));
+  }
+  return config;
+}
+
+}  // namespace
+
+std::string RunSetting::option() const {
+  std::string option = "--" + name;
+  std::replace(option.begin(), option.end(), '_', '-');
+  return option;
+}
+
+const std::vector<RunSetting>& run_settings() {
+  static const std::vector<RunSetting> settings = {
+      {"data", &RunConfig::data, file_name(),
+       "Text file; the last tenth of it is for validation only", "FILE"},
+      {"init_from", &RunConfig::init_from, file_name(),
+       "Start with the weights, sizes and tokenizer of this model: the folder of a run, a "
+       "checkpoint, or a GPT-2 (config.json, model.safetensors), whose text is token ids",
+       "MODEL"},
+      {"tokenizer", &RunConfig::tokenizer, one_of({"characters", "bytes"}),
+       "Tokens: characters or bytes"},
+      {"block_size", &RunConfig::block_size, positive_integer(), "Tokens per window, T"},
+      {"batch_size", &RunConfig::batch_size, positive_integer(), "Windows per batch, B"},
+      {"n_layer", &RunConfig::n_layer, positive_integer(), "Number of blocks"},
+      {"n_head", &RunConfig::n_head, positive_integer(), "Heads per block"},
+      {"n_embd", &RunConfig::n_embd, positive_integer(), "Width of the model, C"},
+      {"dropout", &RunConfig::dropout, probability(), "Dropout probability during training"},
+      {"bias", &RunConfig::bias, {}, "Add a bias to layer norms and linear layers"},
+      {"gelu_approximate", &RunConfig::gelu_approximate, one_of({"none", "tanh"}),
+       "Activation: none for exact GELU, tanh for GPT-2's approximation"},
+      {"steps", &RunConfig::steps, positive_integer(), "Number of training steps"},
+      {"learning_rate", &RunConfig::learning_rate, positive_number(),
+       "Learning rate after warm-up"},
+      {"min_learning_rate", &RunConfig::min_learning_rate, number_from_zero(),
+       "Learning rate at the end of the cosine schedule", "", "a tenth of --learning-rate"},
+      {"warmup_steps", &RunConfig::warmup_steps, whole_number(), "Steps of linear warm-up", "",
+       fmt::format("{}, at most a tenth of --steps", RunConfig().warmup_steps)},
+      {"schedule", &RunConfig::schedule, one_of({"cosine", "constant"}),
+       "Learning rate after warm-up: cosine decay or constant"},
+      {"weight_decay", &RunConfig::weight_decay, number_from_zero(),
+       "Weight decay of weight matrices and embeddings"},
+      {"beta1", &RunConfig::beta1, decay_rate(), "AdamW's decay rate of the mean gradient"},
+      {"beta2", &RunConfig::beta2, decay_rate(), "AdamW's decay rate of the mean squared gradient"},
+      {"clip", &RunConfig::clip, number_from_zero(), "Largest gradient norm; 0 disables clipping"},
+      {"accumulate", &RunConfig::accumulate, positive_integer(),
+       "Batches per step, whose gradients are averaged"},
+      {"eval_every", &RunConfig::eval_every, positive_integer(),
+       "Steps between evaluations; each evaluation saves a checkpoint"},
+      {.name = "threads",
+       .member = &RunConfig::threads,
+       .check = thread_count(),
+       .help = "CPU threads",
+       .default_text = "LibTorch's choice",
+       .fixed = false},
+      {"seed", &RunConfig::seed, seed_number(), "Seed of initial weights, windows and dropout"}};
+  return settings;
+}
+
+Json to_json(const RunConfig& config) {
+  Json json;
+  for_each_setting(
+      config, [&](const RunSetting& setting, const auto& value) { json[setting.name] = value; });
+  return json;
+}
+
+RunConfig read_run_config(const fs::path& run) {
+  if (!fs::exists(run / kConfigFile)) {
+    throw std::runtime_error(fmt::format("'{}' is not the folder of a training run: it has no {}",
+                                         run.string(), kConfigFile));
+  }
+  return detail::read_json(run / kConfigFile, from_json);
+}
+
+GPT untrained_gpt(const RunConfig& config, int64_t vocab_size) {
+  return GPT(GPTOptions(vocab_size)
+                 .block_size(config.block_size)
+                 .n_layer(config.n_layer)
+                 .n_head(config.n_head)
+                 .n_embd(config.n_embd)
+                 .dropout(config.dropout)
+                 .bias(config.bias)
+                 .gelu_approximate(config.gelu_approximate)
+                 .seed(config.seed));
+}
+
+}  // namespace mini::app
