@@ -243,8 +243,10 @@ onPage("a table lists all heads and marks the most changed", ofFew, {}, async (p
   );
   const text = await page.locator("#sentence").textContent();
   assert.ok(run("inspect_attention", ...few).endsWith(text), text);
-  assert.ok(text.startsWith("What to see: divided by 2.83, the heads have "), text);
-  assert.ok(text.includes(`\nHead ${most.head} of layer ${most.layer} changes most: `), text);
+  const first = "Averaged over the heads, the division by 2.83 changes the entropy from ";
+  assert.ok(text.startsWith(first), text);
+  const second = `\nHead ${most.head} of layer ${most.layer} changes most, from `;
+  assert.ok(text.includes(second), text);
 });
 
 for (const viewport of [small, phone, desktop]) {
