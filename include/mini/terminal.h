@@ -19,9 +19,10 @@ struct Terminal {
 
 /// Returns the width and the colours of standard output.
 ///
-/// Colours: kNone if standard output is not a terminal, or if NO_COLOR is set and not empty. Else
-/// k24Bit if COLORTERM is "truecolor" or "24bit". Else k256 if TERM contains "256color", and kNone
-/// if not.
+/// Colours, the first that applies:
+/// - kNone if standard output is not a terminal, or if NO_COLOR is set and not empty;
+/// - k24Bit if COLORTERM is "truecolor" or "24bit";
+/// - k256 if TERM contains "256color", otherwise kNone.
 /// Width: the width of the terminal. If it is unknown, the width is COLUMNS; if COLUMNS is not a
 /// positive integer, the width is 80.
 /// Source: https://no-color.org

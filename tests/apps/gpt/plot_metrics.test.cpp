@@ -11,11 +11,18 @@ using nlohmann::json;
 namespace {
 
 const std::string kMetrics =
-    R"({"step":1,"tokens":32,"train_loss":2.5,"learning_rate":0.001,"gradient_norm":1.5,"tokens_per_s":800.0,"seconds":0.04}
-{"step":2,"tokens":64,"train_loss":2.25,"val_loss":2.125,"learning_rate":0.002,"gradient_norm":1.25,"tokens_per_s":900.0,"seconds":61.5}
-{"step":3,"tokens":96,"train_loss":2.0,"learning_rate":0.003,"gradient_norm":1.0,"tokens_per_s":700.0,"seconds":62.0}
-{"step":4,"tokens":128,"train_loss":1.75,"val_loss":2.375,"learning_rate":0.004,"gradient_norm":0.5,"tokens_per_s":600.0,"seconds":63.0}
-)";
+    R"({"step":1,"tokens":32,"train_loss":2.5,)"
+    R"("learning_rate":0.001,"gradient_norm":1.5,"tokens_per_s":800.0,"seconds":0.04})"
+    "\n"
+    R"({"step":2,"tokens":64,"train_loss":2.25,"val_loss":2.125,)"
+    R"("learning_rate":0.002,"gradient_norm":1.25,"tokens_per_s":900.0,"seconds":61.5})"
+    "\n"
+    R"({"step":3,"tokens":96,"train_loss":2.0,)"
+    R"("learning_rate":0.003,"gradient_norm":1.0,"tokens_per_s":700.0,"seconds":62.0})"
+    "\n"
+    R"({"step":4,"tokens":128,"train_loss":1.75,"val_loss":2.375,)"
+    R"("learning_rate":0.004,"gradient_norm":0.5,"tokens_per_s":600.0,"seconds":63.0})"
+    "\n";
 
 /// The folder of a run that contains only its measurements.
 struct MeasuredRun : TemporaryFolder {

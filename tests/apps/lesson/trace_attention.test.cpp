@@ -63,8 +63,9 @@ TEST_CASE("trace_attention accepts matrices of two or three dimensions", "[app][
   const double w = std::exp(std::sqrt(0.5)) / (std::exp(std::sqrt(0.5)) + 1);
   CHECK(close(flat["weights"][0][0], w));
   CHECK(close(flat["output"][0][0], w + 3 * (1 - w)));
-  const json batch = trace_json(
-      R"({"q": [[[1, 0]], [[0, 2]]], "k": [[[1, 0], [0, 1]], [[1, 0], [0, 1]]], "v": [[[1], [3]], [[5], [7]]]})");
+  const json batch =
+      trace_json(R"({"q": [[[1, 0]], [[0, 2]]], "k": [[[1, 0], [0, 1]], [[1, 0], [0, 1]]], )"
+                 R"("v": [[[1], [3]], [[5], [7]]]})");
   CHECK(batch["shapes"]["weights"] == json({2, 1, 2}));
   CHECK(batch["shapes"]["output"] == json({2, 1, 1}));
   CHECK_THAT(trace(R"({"q": [[[1]], [[0]]], "k": [[[1]], [[0]]], "v": [[[1]], [[5]]]})").out,
