@@ -21,8 +21,7 @@ namespace mini::detail {
 /// stays unchanged. If the process is killed, the old file stays unchanged and the temporary file
 /// remains.
 ///
-/// - The new file gets the mode of the old one. Not only the folder but the old file too must be
-///   writable.
+/// - The new file gets the mode of the old one. Both the folder and the old file must be writable.
 /// - If the path is a symbolic link, the link stays and the file that it leads to is replaced.
 /// - A device or a pipe is written directly. The name of a descriptor (`/dev/stdout`, `/dev/fd/3`)
 ///   means that descriptor, which is written directly too.
