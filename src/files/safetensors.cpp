@@ -112,9 +112,9 @@ SafetensorsEntry entry_of(const std::string& name, const at::Tensor& tensor) {
 }  // namespace
 
 SafetensorsFile load_safetensors(const fs::path& path) {
-  return detail::with_prefix<std::exception>("load_safetensors: ", [&] {
+  return detail::with_prefix("load_safetensors: ", [&] {
     const auto file = std::make_shared<detail::MappedFile>(path);  // its errors name the path
-    return detail::with_prefix<std::exception>(path.string() + ": ", [&] {
+    return detail::with_prefix(path.string() + ": ", [&] {
       SafetensorsFile result;
       SafetensorsHeader header = detail::read_safetensors_header(file->bytes());
       result.metadata = std::move(header.metadata);
@@ -129,7 +129,7 @@ SafetensorsFile load_safetensors(const fs::path& path) {
 void save_safetensors(const fs::path& path,
                       const torch::OrderedDict<std::string, at::Tensor>& tensors,
                       const std::map<std::string, std::string>& metadata) {
-  detail::with_prefix<std::exception>("save_safetensors: ", [&] {
+  detail::with_prefix("save_safetensors: ", [&] {
     SafetensorsHeader header;
     header.metadata = metadata;
     for (const auto& item : tensors) header.tensors.push_back(entry_of(item.key(), item.value()));

@@ -12,8 +12,8 @@ namespace mini::detail {
 /// Returns `body()`. If `body` throws a `Caught`, throws a c10::Error whose message is `prefix`
 /// followed by the message of the exception. Other exceptions pass unchanged.
 ///
-///     return with_prefix<std::runtime_error>("load_config: ", [&] { return read_json(path); });
-template <typename Caught, typename Body>
+///     return with_prefix("load_config: ", [&] { return read_json(path); });
+template <typename Caught = std::exception, typename Body>
 auto with_prefix(const std::string& prefix, const Body& body) {
   try {
     return body();

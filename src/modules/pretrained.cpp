@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "files/json_file.h"
+#include "files/with_prefix.h"
 #include "mini/safetensors.h"
 #include "mini/state_dict.h"
 #include "modules/seeded_init.h"
@@ -37,18 +38,6 @@ const std::map<std::string, std::string> kMetadata = {{"format", "pt"}};
 using Words = std::initializer_list<std::string_view>;
 
 std::string quoted(const fs::path& path) { return "'" + path.string() + "'"; }
-
-// Returns body(). If it throws, throws a c10::Error whose message is `where` and the error's.
-template <class Body>
-auto with_errors_at(const std::string& where, const Body& body) {
-  try {
-    return body();
-  } catch (const c10::Error& error) {
-    TORCH_CHECK(false, where, ": ", error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    TORCH_CHECK(false, where, ": ", error.what());
-  }
-}
 
 bool starts_with_any(std::string_view name, Words prefixes) {
   return std::ranges::any_of(prefixes, [&](auto prefix) { return name.starts_with(prefix); });
@@ -127,7 +116,7 @@ GPTOptions read_sizes(const std::string& where, const TensorDict& tensors) {
 // `tensors` have our names and orientation. The model draws no weights, since all are overwritten.
 GPT make_gpt(const std::string& where, const GPTOptions& options, const TensorDict& tensors,
              bool convert_dtype) {
-  return with_errors_at(where, [&] {
+  return detail::with_prefix(where + ": ", [&] {
     GPT model(options, detail::Weights::kUndrawn);
     load_state_dict(*model, tensors, {.convert_dtype = convert_dtype, .aliases = kGPTAliases});
     return model;
@@ -284,8 +273,8 @@ void save_nanogpt(const fs::path& file, const GPT& model) {
 GPT load_gpt2(const fs::path& directory, const GPT2Options& options) {
   const std::string where = "load_gpt2: " + quoted(directory);
   check_files(where, directory);
-  GPTOptions config = with_errors_at(
-      "load_gpt2", [&] { return detail::read_json(directory / kConfigFile, options_of); });
+  GPTOptions config = detail::with_prefix(
+      "load_gpt2: ", [&] { return detail::read_json(directory / kConfigFile, options_of); });
   const fs::path weights = directory / kWeightsFile;
   const std::string where_weights = "load_gpt2: " + quoted(weights);
   const TensorDict tensors = with_our_names(where_weights, load_safetensors(weights).tensors);
@@ -303,8 +292,9 @@ void save_gpt2(const fs::path& directory, const GPT& model) {
   fs::create_directories(directory, error);
   TORCH_CHECK(!error, "save_gpt2: cannot create ", quoted(directory), ": ", error.message());
   save_safetensors(directory / kWeightsFile, transposed(tensors), kMetadata);
-  with_errors_at("save_gpt2",
-                 [&] { detail::write_json(directory / kConfigFile, config_of(model->options)); });
+  detail::with_prefix("save_gpt2: ", [&] {
+    detail::write_json(directory / kConfigFile, config_of(model->options));
+  });
 }
 
 }  // namespace mini

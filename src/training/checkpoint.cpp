@@ -9,16 +9,23 @@
 
 #include "files/atomic_folder.h"
 #include "files/json_file.h"
+#include "files/with_prefix.h"
 #include "mini/optimizer.h"
 #include "mini/safetensors.h"
 #include "mini/state_dict.h"
-#include "training/errors.h"
 
 namespace mini {
 namespace {
 
 namespace fs = std::filesystem;
 using TensorDict = torch::OrderedDict<std::string, at::Tensor>;
+
+// The value of `name`, or "none" if `values` does not contain it.
+std::string value_or_none(const std::map<std::string, std::string>& values,
+                          const std::string& name) {
+  const auto found = values.find(name);
+  return found == values.end() ? "none" : found->second;
+}
 
 constexpr const char* kFormat = "mini-transformer checkpoint";
 constexpr int64_t kVersion = 2;
@@ -65,8 +72,8 @@ std::string differences(const std::map<std::string, std::string>& expected,
   all.insert(saved.begin(), saved.end());
   std::string list;
   for (const auto& [name, ignored] : all) {
-    const std::string want = detail::value_or_none(expected, name);
-    const std::string got = detail::value_or_none(saved, name);
+    const std::string want = value_or_none(expected, name);
+    const std::string got = value_or_none(saved, name);
     if (got == want) continue;
     list += (list.empty() ? "" : "; ") + name + ": expected " + want + ", got " + got;
   }
@@ -76,7 +83,7 @@ std::string differences(const std::map<std::string, std::string>& expected,
 /// The tensors of the file at `path`, which must belong to `step`.
 TensorDict load_tensors(const fs::path& path, int64_t step) {
   const SafetensorsFile file = load_safetensors(path);
-  const std::string found = detail::value_or_none(file.metadata, "step");
+  const std::string found = value_or_none(file.metadata, "step");
   TORCH_CHECK(found == std::to_string(step), "load_checkpoint: ", path.string(),
               ": expected tensors of step ", step, ", got ", found);
   return file.tensors;
@@ -106,7 +113,7 @@ void save_checkpoint(const fs::path& path, const torch::nn::Module& module,
     check_generator("save_checkpoint", name, generator);
     generators.insert(name, generator);
   }
-  detail::prefix_errors("save_checkpoint", [&] {
+  detail::with_prefix<std::runtime_error>("save_checkpoint: ", [&] {
     detail::AtomicFolder folder(path);
     const auto save = [&](const char* file, const TensorDict& tensors) {
       save_safetensors(folder.path() / file, tensors,
@@ -125,7 +132,7 @@ TrainingState load_checkpoint(const fs::path& path, torch::nn::Module& module,
                               const std::map<std::string, std::string>& config) {
   fs::path folder;
   TrainingState state;
-  detail::prefix_errors("load_checkpoint", [&] {
+  detail::with_prefix<std::runtime_error>("load_checkpoint: ", [&] {
     folder = detail::AtomicFolder::find(path);
     state = detail::read_json(folder / kStateFile, from_json);
   });

@@ -14,8 +14,8 @@
 #include "files/atomic_file.h"
 #include "files/mapped_file.h"
 #include "files/safetensors_header.h"
+#include "files/with_prefix.h"
 #include "mini/safetensors.h"
-#include "training/errors.h"
 
 namespace mini {
 namespace {
@@ -69,8 +69,8 @@ void check_windows(const char* function, const at::Tensor& tokens, int64_t batch
 }  // namespace
 
 TextFile::TextFile(const std::filesystem::path& path)
-    : file_(detail::prefix_errors(
-          "TextFile", [&] { return std::make_shared<const detail::MappedFile>(path); })) {
+    : file_(detail::with_prefix<std::runtime_error>(
+          "TextFile: ", [&] { return std::make_shared<const detail::MappedFile>(path); })) {
   TORCH_CHECK(!bytes().empty(), "TextFile: '", path.string(), "' is empty");
 }
 
@@ -80,7 +80,8 @@ void write_tokens(const std::filesystem::path& path, std::string_view text,
                   const Tokenizer& tokenizer) {
   const auto write_as =
       tokenizer.vocab_size() <= 1 << 16 ? write_tokens_as<uint16_t> : write_tokens_as<uint32_t>;
-  detail::prefix_errors("write_tokens", [&] { write_as(path, text, tokenizer); });
+  detail::with_prefix<std::runtime_error>("write_tokens: ",
+                                          [&] { write_as(path, text, tokenizer); });
 }
 
 at::Tensor read_tokens(const std::filesystem::path& path, int64_t vocab_size) {
@@ -90,9 +91,10 @@ at::Tensor read_tokens(const std::filesystem::path& path, int64_t vocab_size) {
                   (tokens->scalar_type() == at::kUInt16 || tokens->scalar_type() == at::kUInt32),
               "read_tokens: ", path.string(), ": expected one tensor '", kTensorName,
               "' (N) of U16 or U32");
-  const std::string saved = detail::value_or_none(file.metadata, kVocabSize);
-  TORCH_CHECK(saved == std::to_string(vocab_size), "read_tokens: ", path.string(),
-              ": expected tokens of a vocabulary of ", vocab_size, ", got ", saved);
+  const auto saved = file.metadata.find(kVocabSize);
+  TORCH_CHECK(saved != file.metadata.end() && saved->second == std::to_string(vocab_size),
+              "read_tokens: ", path.string(), ": expected tokens of a vocabulary of ", vocab_size,
+              ", got ", saved == file.metadata.end() ? "none" : saved->second);
   return *tokens;
 }
 

@@ -13,7 +13,7 @@
 
 #include "files/json_file.h"
 #include "files/utf8.h"
-#include "training/errors.h"
+#include "files/with_prefix.h"
 
 namespace mini {
 namespace {
@@ -102,8 +102,8 @@ Tokenizer Tokenizer::load(const std::filesystem::path& path) {
     }
     return tokenizer;
   };
-  return detail::prefix_errors("Tokenizer::load",
-                               [&] { return detail::read_json(path, from_json); });
+  return detail::with_prefix<std::runtime_error>(
+      "Tokenizer::load: ", [&] { return detail::read_json(path, from_json); });
 }
 
 void Tokenizer::save(const std::filesystem::path& path) const {
@@ -111,7 +111,8 @@ void Tokenizer::save(const std::filesystem::path& path) const {
   detail::Json json = {{"type", type}};
   if (vocabulary_.empty()) json["vocab_size"] = vocab_size_;
   if (!ids_.empty()) json["vocabulary"] = vocabulary_;
-  detail::prefix_errors("Tokenizer::save", [&] { detail::write_json(path, json); });
+  detail::with_prefix<std::runtime_error>("Tokenizer::save: ",
+                                          [&] { detail::write_json(path, json); });
 }
 
 at::Tensor Tokenizer::encode(std::string_view text) const {
