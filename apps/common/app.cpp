@@ -2,10 +2,13 @@
 #include "common/app.h"
 
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -101,6 +104,17 @@ void print_error(const std::string& app, const std::string& message) {
   std::fputs((line + '\n').c_str(), stderr);  // no stream is left for a failure of this one
 }
 
+// If a standard stream was closed before the program started, the next file that is opened gets its
+// number, and messages or results would be written into that file. So closed streams are opened on
+// /dev/null, in the mode in which their use fails as it does for a closed stream.
+void reserve_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) == -1 && errno == EBADF) {
+      ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // the lowest free number
+    }
+  }
+}
+
 std::string names_of(const std::set<CLI::Option*>& options) {
   std::set<std::string> names;  // sorted: CLI11 orders the options by address
   for (const CLI::Option* option : options) {
@@ -149,6 +163,7 @@ CommandLine::CommandLine(const std::string& name, const std::string& description
 }
 
 int CommandLine::run(int argc, char** argv, const std::function<void()>& body) {
+  reserve_closed_streams();
   try {
     try {
       parse(argc, argv);

@@ -13,26 +13,35 @@
 #include <system_error>
 
 #include "files/mapped_file.h"
+#include "files/system_error.h"
 
 namespace mini::app {
 namespace {
 
-// The size of the lines up to that of `step`.
-size_t end_of_step(std::string_view text, int64_t step) {
-  size_t end = 0;
-  while (true) {
-    const size_t newline = text.find('\n', end);
-    if (newline == std::string_view::npos) {
-      return end;
+// Calls `read(line)` for each complete line until it returns false. Returns the offset of the first
+// line that was not read. Adds the number of the line to errors.
+template <typename Read>
+size_t read_lines(const std::filesystem::path& path, std::string_view text, const Read& read) {
+  size_t begin = 0;
+  for (int64_t number = 1;; ++number) {
+    const size_t end = text.find('\n', begin);
+    if (end == std::string_view::npos) {
+      return begin;
     }
-    const Json line = Json::parse(text.substr(end, newline - end), nullptr,
-                                  /*allow_exceptions=*/false);
-    const bool has_step = line.is_object() && line.contains("step") &&
-                          line["step"].is_number_integer() && line["step"].get<int64_t>() <= step;
-    if (!has_step) {
-      return end;
+    try {
+      const Json line = Json::parse(text.substr(begin, end - begin), nullptr,
+                                    /*allow_exceptions=*/false);
+      if (!line.is_object()) {
+        throw std::runtime_error("expected a JSON object");
+      }
+      if (!read(line)) {
+        return begin;
+      }
+    } catch (const std::exception& error) {
+      throw std::runtime_error("'" + path.string() + "', line " + std::to_string(number) + ": " +
+                               error.what());
     }
-    end = newline + 1;
+    begin = end + 1;
   }
 }
 
@@ -44,11 +53,7 @@ std::optional<double> val_loss_of(const Json& line) {
   return line["val_loss"].is_null() ? NAN : detail::json_member<double>(line, "val_loss");
 }
 
-StepMetrics parse_step(std::string_view text) {
-  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!line.is_object()) {
-    throw std::runtime_error("expected a JSON object");
-  }
+StepMetrics step_of(const Json& line) {
   return {.step = detail::json_member<int64_t>(line, "step"),
           .tokens = detail::json_member<int64_t>(line, "tokens"),
           .train_loss = detail::json_member<double>(line, "train_loss"),
@@ -64,21 +69,22 @@ StepMetrics parse_step(std::string_view text) {
 MetricsFile::MetricsFile(const std::filesystem::path& path, int64_t step)
     : path_(path),
       descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
-  if (descriptor_ < 0) {
+  if (!descriptor_.is_open()) {
     fail();
   }
-  const size_t end = end_of_step(detail::MappedFile(path).bytes(), step);
-  if (::ftruncate(descriptor_, static_cast<off_t>(end)) != 0) {
+  const detail::MappedFile file(path);
+  const size_t end = read_lines(path, file.bytes(), [step](const Json& line) {
+    return detail::json_member<int64_t>(line, "step") <= step;
+  });
+  if (::ftruncate(descriptor_.number(), static_cast<off_t>(end)) != 0) {
     fail();
   }
 }
 
-MetricsFile::~MetricsFile() { ::close(descriptor_); }
-
 void MetricsFile::append(const Json& line) {
   const std::string text = line.dump() + '\n';
   for (std::string_view rest = text; !rest.empty();) {
-    const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
+    const ssize_t written = ::write(descriptor_.number(), rest.data(), rest.size());
     if (written < 0 && errno != EINTR) {
       fail();
     }
@@ -87,34 +93,27 @@ void MetricsFile::append(const Json& line) {
 }
 
 void MetricsFile::flush() {
-  if (::fsync(descriptor_) != 0) {
+  if (::fsync(descriptor_.number()) != 0) {
     fail();
   }
 }
 
-void MetricsFile::fail() const {
-  throw std::system_error(errno, std::generic_category(), "cannot write '" + path_.string() + "'");
-}
+void MetricsFile::fail() const { detail::throw_system_error("cannot write", path_, errno); }
 
 Metrics read_metrics(const std::filesystem::path& path) {
   const detail::MappedFile file(path);
   Metrics metrics{};
-  std::string_view rest = file.bytes();
-  for (size_t end; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {
-    try {
-      const StepMetrics step = parse_step(rest.substr(0, end));
-      if (!metrics.steps.empty() && step.step <= metrics.steps.back().step) {
-        throw std::runtime_error("step: expected one above " +
-                                 std::to_string(metrics.steps.back().step) + ", got " +
-                                 std::to_string(step.step));
-      }
-      metrics.steps.push_back(step);
-    } catch (const std::exception& error) {
-      throw std::runtime_error("'" + path.string() + "', line " +
-                               std::to_string(metrics.steps.size() + 1) + ": " + error.what());
+  const size_t end = read_lines(path, file.bytes(), [&](const Json& line) {
+    const StepMetrics step = step_of(line);
+    if (!metrics.steps.empty() && step.step <= metrics.steps.back().step) {
+      throw std::runtime_error("step: expected one above " +
+                               std::to_string(metrics.steps.back().step) + ", got " +
+                               std::to_string(step.step));
     }
-  }
-  metrics.torn = !rest.empty();
+    metrics.steps.push_back(step);
+    return true;
+  });
+  metrics.torn = end < file.bytes().size();
   if (metrics.steps.empty()) {
     throw std::runtime_error("'" + path.string() + "' has no finished step yet");
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/report.h"
+#include "files/descriptor.h"
 #include "files/json_file.h"
 
 namespace mini::app {
@@ -17,12 +18,9 @@ namespace mini::app {
 class MetricsFile {
  public:
   /// Opens or creates the file. Removes everything after the line of `step`: the lines of later
-  /// steps, and an incomplete line of a killed process.
+  /// steps, and an incomplete line of a killed process. Throws if a complete line before is
+  /// invalid, and leaves the file unchanged then.
   MetricsFile(const std::filesystem::path& path, int64_t step);
-  ~MetricsFile();
-
-  MetricsFile(const MetricsFile&) = delete;
-  MetricsFile& operator=(const MetricsFile&) = delete;
 
   void append(const Json& line);
 
@@ -33,7 +31,7 @@ class MetricsFile {
   [[noreturn]] void fail() const;
 
   std::filesystem::path path_;
-  int descriptor_;
+  detail::Descriptor descriptor_;
 };
 
 /// One line of the file.

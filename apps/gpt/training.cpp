@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <map>
@@ -190,12 +189,9 @@ std::unique_ptr<Training> resume_run(const fs::path& run, const RunConfig& confi
 RunLock::RunLock(const fs::path& run)
     : descriptor_(::open(run.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   // If the file system has no locks, flock fails with another error, and training is allowed.
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(descriptor_);
+  if (::flock(descriptor_.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw std::runtime_error(fmt::format("another train_gpt works in '{}'", run.string()));
   }
 }
-
-RunLock::~RunLock() { ::close(descriptor_); }
 
 }  // namespace mini::app

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "files/descriptor.h"
 #include "gpt/run_config.h"
 #include "gpt/run_folder.h"
 #include "mini/checkpoint.h"
@@ -60,12 +61,9 @@ std::unique_ptr<Training> resume_run(const std::filesystem::path& run, const Run
 class RunLock {
  public:
   explicit RunLock(const std::filesystem::path& run);
-  ~RunLock();
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
 
  private:
-  int descriptor_;
+  detail::Descriptor descriptor_;
 };
 
 }  // namespace mini::app

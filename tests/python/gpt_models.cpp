@@ -12,7 +12,7 @@
 #include "mini/generate.h"
 #include "mini/pretrained.h"
 #include "mini/safetensors.h"
-#include "python/command.h"
+#include "command.h"
 
 namespace {
 

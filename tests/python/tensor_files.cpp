@@ -17,7 +17,7 @@
 
 #include "mini/safetensors.h"
 #include "mini/state_dict.h"
-#include "python/command.h"
+#include "command.h"
 
 namespace {
 

@@ -250,9 +250,35 @@ TEST_CASE("train_gpt --resume refuses other settings and damaged files", "[app][
     CHECK_THAT(error("\"seed\"", "\"more\": 1, \"seed\""),
                ContainsSubstring("expected the 24 settings of a run, got 25"));
   }
+  {  // damaged measurements: none of them is removed
+    const fs::path path = copy("scratched") / "metrics.jsonl";
+    for (const std::string damage : {"a message\n", "{\"tokens\": 32}\n"}) {
+      const std::string damaged = damage + read_file(folder / "run/metrics.jsonl");
+      write_file(path, damaged);
+      const Run refused = run(folder.resume("scratched"));
+      CHECK(refused.status == 1);
+      CHECK(is_one_line(refused.err));
+      CHECK_THAT(refused.err, ContainsSubstring("scratched/metrics.jsonl', line 1: "));
+      CHECK(read_file(path) == damaged);
+    }
+  }
   const Run none = run(folder.resume("none"));
   CHECK(none.status == 1);
   CHECK_THAT(none.err, ContainsSubstring("none' is not the folder of a training run"));
+}
+
+TEST_CASE("train_gpt writes no message into a data file if standard streams are closed",
+          "[app][train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("whole", "--steps 4 --eval-every 2")).status == 0);
+  int count = 0;
+  for (const std::string closed : {"<&-", "2>&-", "<&- 2>&-", ">&- 2>&-", "<&- >&- 2>&-"}) {
+    INFO(closed);
+    const std::string name = "run" + std::to_string(++count);
+    const Run done = run(folder.train(name, "--steps 4 --eval-every 2") + " " + closed);
+    CHECK(done.status == 0);
+    check_same_runs(folder, name, "whole");
+  }
 }
 
 TEST_CASE("only one train_gpt at a time trains in a folder", "[app][train_gpt]") {
