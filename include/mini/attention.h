@@ -28,7 +28,7 @@ struct AttentionOptions {
   /// A bool mask is true where the query may attend to the key. A floating mask is added to the
   /// scaled scores; -infinity hides the key, and gradients flow to the mask.
   /// The mask broadcasts to (..., Tq, Tk). It has at most two dimensions, or as many as q. Each
-  /// dimension is 1 or full.
+  /// dimension is 1 or equals the corresponding dimension of the scores.
   std::optional<at::Tensor> mask = std::nullopt;
   /// Factor on the scores; finite. Unset means 1 / sqrt(d_k); 1 disables scaling.
   std::optional<double> scale = std::nullopt;
@@ -53,27 +53,28 @@ struct AttentionSteps {
   at::Tensor output;         ///< dropout(weights) v                            (..., Tq, d_v)
 };
 
-/// The implementation that computes a call.
+/// The implementation used for a call.
 struct AttentionPath {
-  bool fused = false;  ///< Whether the fused CPU kernel computes the call.
-  std::string reason;  ///< Why the fused kernel cannot; empty if `fused`.
+  bool fused = false;  ///< Whether the fused CPU kernel is used.
+  std::string reason;  ///< Why the fused kernel cannot be used; empty if `fused`.
 };
 
 /// output = softmax(scale * q k^T + mask) v, row by row.
 ///
 /// q (..., Tq, d_k), k (..., Tk, d_k), v (..., Tk, d_v) -> (..., Tq, d_v)
-/// The leading dimensions of q, k and v must be equal, unless `grouped_queries`; they are not
-/// broadcast. B, Tq and Tk may be 0. Inputs may have any strides. If d_v = d_k, the fused kernel
-/// returns the output in q's layout, provided that q's rows are contiguous. Otherwise the output is
-/// contiguous.
+/// The leading dimensions of q, k and v must be equal; they are not broadcast. If `grouped_queries`
+/// is true, the numbers of heads may differ. B, Tq and Tk may be 0. Inputs may have any strides. If
+/// d_v = d_k, the fused kernel returns the output in q's layout, provided that q's rows are
+/// contiguous. Otherwise the output is contiguous.
 ///
-/// q, k and v must share a dtype: float32, float64, bfloat16 or float16. Half types are computed
-/// in float32.
+/// q, k and v must share a dtype: float32, float64, bfloat16 or float16. The half types, bfloat16
+/// and float16, are computed in float32.
 ///
 /// Each row of weights sums to 1. If a row sees no key, its weights, output and gradients are 0,
-/// never NaN. Scores of any finite size are safe, as if the row maximum were subtracted. NaN and
-/// infinity propagate to every row that sees them. A hidden key never affects the output. A hidden
-/// NaN or infinite value may, since 0 * NaN is NaN.
+/// never NaN. Finite scores of any magnitude do not overflow: the softmax behaves as if the row
+/// maximum were subtracted first. NaN and infinity propagate to every row that sees them. A hidden
+/// key never affects the output. The value (row of v) of a hidden key is multiplied by weight 0; if
+/// the value is NaN or infinite, the output may be NaN, since 0 * NaN is NaN.
 ///
 /// Gradients flow to q, k, v and a floating mask, and may be differentiated again.
 /// Throws c10::Error before any work if dtypes, devices, shapes or options are invalid.

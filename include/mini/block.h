@@ -68,7 +68,7 @@ struct MINI_API MlpOptions {
 
 /// c_proj(gelu(c_fc(x))).  (..., T, C) -> (..., T, C)
 ///
-/// c_fc is (4 C, C), c_proj (C, 4 C). Both are drawn as `Linear` draws its weights, c_fc first.
+/// c_fc is (4 C, C), c_proj (C, 4 C). Both are initialised as in `torch::nn::Linear`, c_fc first.
 /// Dropout is active while the module is training. Gradients flow to x and both layers.
 /// Throws c10::Error if an option is out of range or x is not (..., T, C).
 /// Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units (GELUs)".
@@ -97,10 +97,10 @@ struct MINI_API BlockOptions {
   TORCH_ARG(int64_t, n_head);
   /// Give layer norms and linear layers a bias.
   TORCH_ARG(bool, bias) = false;
-  /// Hide every key to the right of its query (`Causal::kLowerRight`).
+  /// Hide the keys at positions after the query's (`Causal::kLowerRight`).
   TORCH_ARG(bool, causal) = false;
-  /// Probability of zeroing, while training, an attention weight and an element of the output of
-  /// attention and MLP, in [0, 1].
+  /// Dropout probability, in [0, 1]. While training, dropout applies to the attention weights and
+  /// to the outputs of attention and MLP.
   TORCH_ARG(double, dropout) = 0.0;
   /// "none" or "tanh", as in `MlpOptions`.
   TORCH_ARG(std::string, gelu_approximate) = "none";

@@ -61,9 +61,10 @@ MINI_API void save_checkpoint(const std::filesystem::path& path, const torch::nn
 /// afterwards.
 ///
 /// Throws c10::Error if a file is missing, cut off, damaged or of another version; if the files
-/// belong to different steps; if the configurations differ, with both values of each setting that
-/// differs; or if a tensor does not fit. On error, `module` and `optimizer` are unchanged, with one
-/// exception: if a tensor does not fit the optimizer, `module` is already loaded.
+/// belong to different steps; if the configurations differ; or if a tensor does not fit. If
+/// configurations differ, the message gives the expected and the saved value of each setting that
+/// differs. On error, `module` and `optimizer` are unchanged, with one exception: if a tensor does
+/// not fit the optimizer, `module` is already loaded.
 MINI_API TrainingState load_checkpoint(const std::filesystem::path& path, torch::nn::Module& module,
                                        torch::optim::AdamW& optimizer,
                                        const std::map<std::string, std::string>& config);

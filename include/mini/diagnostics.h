@@ -2,7 +2,7 @@
 // Measures of rows of scores and rows of attention weights.
 //
 // Each function accepts a batch of rows, (..., T), of a floating dtype and returns a tensor of that
-// dtype. Gradients flow. Any other argument throws c10::Error.
+// dtype. The functions are differentiable. They throw c10::Error for any other argument.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,8 +30,8 @@ MINI_API at::Tensor peak_weight(const at::Tensor& weights);
 /// Source: Vaswani et al. 2017, "Attention Is All You Need", footnote 4.
 MINI_API at::Tensor score_spread(const at::Tensor& scores);
 
-/// Derivative of each weight by its own softmax input.  (..., T) -> (..., T)
-/// dw_j / dz_j = w_j (1 - w_j). Largest at w_j = 1/2, with 1/4; near 0 for a saturated softmax.
+/// Derivative of each weight with respect to its own softmax input.  (..., T) -> (..., T)
+/// dw_j / dz_j = w_j (1 - w_j). The maximum is 1/4, at w_j = 1/2. Near 0 for a saturated softmax.
 MINI_API at::Tensor softmax_slope(const at::Tensor& weights);
 
 }  // namespace mini

@@ -18,7 +18,8 @@
 namespace mini {
 
 /// The context of a token once a sequence is longer than block_size. Cached keys and values contain
-/// learned positions, so the window cannot slide over a full cache.
+/// learned positions. A full cache cannot drop its oldest token, since the positions of all
+/// remaining tokens would change.
 enum class FullContext {
   /// The last block_size tokens, recomputed for each new token. Exact, but slow.
   kExact,
@@ -55,11 +56,11 @@ struct GenerateOptions {
 /// The result is the prompt followed by the new tokens. The prompt may be longer than block_size:
 /// the model sees its last block_size tokens.
 ///
-/// Each new token is passed to `on_token` as soon as it is chosen, as next (B), a view of the
-/// result. If `on_token` throws, generation stops and the exception propagates.
+/// After each step, `on_token(next)` is called with the new token of every sequence: next (B) is a
+/// view of the result. If `on_token` throws, generation stops and the exception propagates.
 ///
-/// The model runs in evaluation mode. Afterwards, also after an exception, each of its modules is
-/// back in its previous mode. A model that is already in evaluation mode is only read, so threads
+/// The model runs in evaluation mode. The previous mode of each module is restored on return, even
+/// if an exception is thrown. A model that is already in evaluation mode is only read, so threads
 /// may share it. No gradients are recorded.
 ///
 /// Throws c10::Error before any work if an option is out of range, or if tokens is not (B, T) int64

@@ -41,8 +41,8 @@ struct MINI_API GPTOptions {
   TORCH_ARG(int64_t, n_head) = 4;
   /// Width of embeddings and blocks, C.
   TORCH_ARG(int64_t, n_embd) = 128;
-  /// Probability of zeroing, while training, an element of the embeddings, an attention weight and
-  /// an element of the output of attention and MLP, in [0, 1].
+  /// Dropout probability, in [0, 1]. While training, dropout applies to the embeddings, the
+  /// attention weights and the outputs of attention and MLP.
   TORCH_ARG(double, dropout) = 0.0;
   /// Give layer norms and linear layers a bias, as GPT-2 does.
   TORCH_ARG(bool, bias) = false;
@@ -75,10 +75,11 @@ TORCH_MODULE(Transformer);
 /// The head is tied: its weight is the token embedding's. The weight is registered once, as
 /// `transformer.wte.weight`; `kGPTAliases` maps nanoGPT's second name, `lm_head.weight`, to it.
 ///
-/// The initial weights are GPT-2's. Matrices are normal with mean 0 and standard deviation 0.02, or
-/// 0.02 / sqrt(2 n_layer) for each c_proj, whose output is added to the residual stream. They are
-/// drawn in the order of `parameters()`. Biases are 0, the weights of layer norms 1. A seed gives
-/// the weights that the global generator gives after `torch::manual_seed` with that seed.
+/// Weights are initialised as in GPT-2. Matrices are normal with mean 0 and standard deviation
+/// 0.02, or 0.02 / sqrt(2 n_layer) for each c_proj, whose output is added to the residual stream.
+/// They are drawn in the order of `parameters()`. Biases are 0, the weights of layer norms 1. If a
+/// seed is set, the weights are the same as those drawn from the global generator after
+/// `torch::manual_seed(seed)`.
 ///
 /// Every method takes token ids idx (B, T), int64, with T <= block_size. Gradients flow to the
 /// weights. Dropout is active while the module is training.
@@ -93,8 +94,8 @@ class MINI_API GPTImpl : public torch::nn::Cloneable<GPTImpl> {
   /// Logits (B, T, V).
   ///
   /// With caches, one per block, idx continues the cached sequences: its keys and values are
-  /// appended to the caches, and length() + T <= block_size. Caches store no gradients: call this
-  /// under a NoGradGuard.
+  /// appended to the caches. The caches must have equal length, and length() + T must not exceed
+  /// block_size. Caches store no gradients: call this under a NoGradGuard.
   at::Tensor forward(const at::Tensor& idx, std::vector<KvCache>* caches = nullptr);
   /// Logits (B, V) of the last position only. T must be above 0. Caches are as in `forward`.
   at::Tensor last_logits(const at::Tensor& idx, std::vector<KvCache>* caches = nullptr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One head of self-attention: three projections around scaled_dot_product_attention.
+// One head of self-attention: query, key and value projections, then scaled_dot_product_attention.
 //
 // Paper   Vaswani et al. 2017, "Attention Is All You Need", section 3.2.
 // Shapes  B batch, T sequence, C = n_embd, hs = head_size = d_k.
@@ -27,11 +27,11 @@ struct MINI_API HeadOptions {
   TORCH_ARG(int64_t, n_embd);
   /// Width of query, key and value, hs.
   TORCH_ARG(int64_t, head_size);
-  /// Hide every key to the right of its query (`Causal::kLowerRight`).
+  /// Hide the keys at positions after the query's (`Causal::kLowerRight`).
   TORCH_ARG(bool, causal) = false;
   /// Probability of zeroing an attention weight while training, in [0, 1].
   TORCH_ARG(double, dropout) = 0.0;
-  /// Factor on the scores; unset is 1 / sqrt(hs), 1 removes the division.
+  /// Factor on the scores; finite. Unset means 1 / sqrt(hs); 1 disables scaling.
   TORCH_ARG(std::optional<double>, scale) = std::nullopt;
   /// Seed of the initial weights. If set, the module draws them from its own generator: equal seeds
   /// give equal weights on any thread, and LibTorch's global generator is not used. If unset, they

@@ -33,7 +33,8 @@ struct HeatMapOptions {
   /// largest finite value of all maps. Values beyond an end take the colour of that end.
   std::optional<double> low = std::nullopt;
   std::optional<double> high = std::nullopt;
-  /// Digits after the decimal point, 0 to 4. If unset, 2, or 0 if no map has a floating dtype.
+  /// Digits after the decimal point, 0 to 4. If unset, 2 digits are shown, or none if no map has a
+  /// floating dtype.
   /// If the largest magnitude is at least 1e6, or too small for these digits, all numbers are in
   /// scientific notation: 1.2e-05.
   std::optional<int> decimals = std::nullopt;

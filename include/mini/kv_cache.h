@@ -29,14 +29,16 @@ class MINI_API KvCache {
 
   /// Copies k and v, both (B, nh, T, hs), to the positions after the cached ones.
   ///
-  /// Throws c10::Error if k and v differ in shape, dtype or device; if they differ from the cached
-  /// tensors in more than T; if there is no room for T more positions; or if grad mode is enabled
-  /// and k or v requires gradients. The cache is then unchanged.
+  /// Throws c10::Error if k and v differ in shape, dtype or device; if B, nh, hs, the dtype or the
+  /// device differs from that of the cached tensors; if there is no room for T more positions; or
+  /// if grad mode is enabled and k or v requires gradients. The cache is then unchanged.
   void append(const at::Tensor& k, const at::Tensor& v);
 
-  /// The cached keys: a view (B, nh, length(), hs). Undefined before the first `append`.
+  /// Returns the cached keys, a view (B, nh, length(), hs), or an undefined tensor before the first
+  /// `append`.
   at::Tensor keys() const;
-  /// The cached values: a view (B, nh, length(), hs). Undefined before the first `append`.
+  /// Returns the cached values, a view (B, nh, length(), hs), or an undefined tensor before the
+  /// first `append`.
   at::Tensor values() const;
 
   int64_t length() const { return length_; }

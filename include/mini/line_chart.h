@@ -59,8 +59,8 @@ struct LineChart {
 /// points share a pixel column, the curve shows the first, the smallest, the largest and the last.
 /// Colours: M. Okabe, K. Ito 2008, "Color Universal Design".
 ///
-/// Throws c10::Error if a curve has different numbers of x and y values, or if an axis has an end
-/// that is not finite, low >= high, or a logarithmic scale and an end that is not above 0.
+/// Throws c10::Error if a curve has different numbers of x and y values, or if an end of an axis is
+/// not finite, if low >= high, or if an end of a logarithmic axis is not above 0.
 MINI_API std::string line_chart_svg(const LineChart& chart);
 
 /// Returns several charts of equal size as one SVG document, two charts per row. Throws as above,

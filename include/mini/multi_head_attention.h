@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Multi-head self-attention: n_head heads between a fused input and an output projection.
+// Multi-head self-attention: one fused projection to queries, keys and values, n_head heads, and an
+// output projection.
 //
 // Paper   Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2.
 // Shapes  B batch, T sequence, C = n_embd, nh = n_head, hs = head_size = C / nh.
@@ -22,7 +23,7 @@
 namespace mini {
 
 namespace detail {
-enum class Weights : bool;  // internal: whether a constructor draws the weights; {} draws them
+enum class Weights : bool;  // internal; the default {} initialises the weights
 }
 
 /// Options for `MultiHeadAttention`.
@@ -35,12 +36,12 @@ struct MINI_API MultiHeadAttentionOptions {
   TORCH_ARG(int64_t, n_head);
   /// Give both projections a bias.
   TORCH_ARG(bool, bias) = false;
-  /// Hide every key to the right of its query (`Causal::kLowerRight`).
+  /// Hide the keys at positions after the query's (`Causal::kLowerRight`).
   TORCH_ARG(bool, causal) = false;
-  /// Probability of zeroing, while training, an attention weight and an element of the output, in
-  /// [0, 1].
+  /// Dropout probability, in [0, 1]. While training, dropout applies to the attention weights and
+  /// to the output.
   TORCH_ARG(double, dropout) = 0.0;
-  /// Factor on the scores; unset is 1 / sqrt(hs), 1 removes the division.
+  /// Factor on the scores; finite. Unset means 1 / sqrt(hs); 1 disables scaling.
   TORCH_ARG(std::optional<double>, scale) = std::nullopt;
   /// Seed of the initial weights, as in `HeadOptions`.
   TORCH_ARG(std::optional<uint64_t>, seed) = std::nullopt;
@@ -50,8 +51,9 @@ struct MINI_API MultiHeadAttentionOptions {
 ///
 /// c_attn (3 C, C) projects x to the queries of all heads, then their keys, then their values.
 /// c_proj (C, C) projects the concatenated outputs of the heads. The result equals that of nh
-/// `Head`s of size hs: rows h * hs to (h + 1) * hs - 1 of each third of c_attn's weight are head h.
-/// Both projections are drawn as `Linear` draws its weights, c_attn first.
+/// `Head`s of size hs whose outputs are concatenated and projected by c_proj. The weight of c_attn
+/// stacks the query, key and value weights; in each of these three, rows h * hs to (h + 1) * hs - 1
+/// belong to head h. Both projections are initialised as in `torch::nn::Linear`, c_attn first.
 ///
 /// Dropout is active while the module is training. Gradients flow to x, the projections and a
 /// floating-point mask. Half types are computed as in `scaled_dot_product_attention`.

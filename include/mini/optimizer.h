@@ -55,9 +55,9 @@ class MINI_API AdamW : public torch::optim::AdamW {
 MINI_API torch::OrderedDict<std::string, at::Tensor> optimizer_state_dict(
     const torch::optim::AdamW& optimizer, const torch::nn::Module& module);
 
-/// Replaces the state of `optimizer` by a copy of `tensors`, the result of `optimizer_state_dict`.
-/// With equal parameters, options and gradients, `optimizer` then makes the same updates as the
-/// saved one, bit for bit.
+/// Replaces the state of `optimizer` with a copy of `tensors`, the result of
+/// `optimizer_state_dict`. With equal parameters, options and gradients, `optimizer` then makes the
+/// same updates as the saved one, bit for bit.
 ///
 /// Throws one c10::Error that lists every tensor that is missing, unexpected, or of a wrong shape
 /// or dtype. Throws c10::Error if the optimizer holds a parameter that is not in `module`. On

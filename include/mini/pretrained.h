@@ -19,7 +19,7 @@
 
 namespace mini {
 
-/// What `load_nanogpt` cannot read from the tensors, and how it converts them.
+/// Options for `load_nanogpt`: settings that the tensors do not record, and dtype conversion.
 struct NanoGPTOptions {
   /// "none" or "tanh", as in `MlpOptions`; the tensors do not record it. nanoGPT uses "none". Pass
   /// "tanh" for a model that was fine-tuned from GPT-2 with GPT-2's activation.
@@ -30,10 +30,10 @@ struct NanoGPTOptions {
   bool convert_dtype = false;
 };
 
-/// Makes a GPT from a nanoGPT's `state_dict()`, with n_head heads in each block.
+/// Makes a GPT with n_head heads per block from the `state_dict()` of a nanoGPT model.
 ///
 /// V, block_size, n_layer, C and bias are read from names and shapes; n_head is not recorded there.
-/// Names may begin with `module.` and `_orig_mod.`. The token embedding may be named
+/// The prefixes `module.` and `_orig_mod.` are removed from names. The token embedding may be named
 /// `transformer.wte.weight`, `lm_head.weight`, or both with equal values. The mask buffers of older
 /// versions (`.attn.bias`, `.attn.masked_bias`) are ignored.
 ///
@@ -44,7 +44,7 @@ struct NanoGPTOptions {
 /// embedding is missing: that is reported first, alone.
 MINI_API GPT load_nanogpt(const torch::OrderedDict<std::string, at::Tensor>& tensors,
                           int64_t n_head, const NanoGPTOptions& options = {});
-/// Makes a GPT from a nanoGPT's safetensors file, as above. Every error names the file.
+/// Makes a GPT from the safetensors file of a nanoGPT model, as above. Every error names the file.
 MINI_API GPT load_nanogpt(const std::filesystem::path& file, int64_t n_head,
                           const NanoGPTOptions& options = {});
 
@@ -54,7 +54,7 @@ MINI_API GPT load_nanogpt(const std::filesystem::path& file, int64_t n_head,
 /// If writing fails, c10::Error is thrown and an existing file is unchanged.
 MINI_API void save_nanogpt(const std::filesystem::path& file, const GPT& model);
 
-/// What `load_gpt2` does not read from config.json, and how it converts the tensors.
+/// Options for `load_gpt2`: settings that are not taken from config.json, and dtype conversion.
 struct GPT2Options {
   /// Dropout while training, as in `GPTOptions`. The three dropouts in config.json are ignored:
   /// they describe how the model was trained.
@@ -66,29 +66,32 @@ struct GPT2Options {
 /// Makes a GPT from a directory that `save_pretrained` of the Python package `transformers` wrote
 /// for a GPT-2. The directory must contain config.json and model.safetensors.
 ///
-/// Names may begin with `transformer.` or not. Other prefixes, the name of the head, mask buffers
-/// and the state of the new model are as in `load_nanogpt`.
+/// The prefix `transformer.` is optional. Other prefixes, `lm_head.weight` and mask buffers are
+/// handled as in `load_nanogpt`. The model is on the CPU, in training mode, and its weights are
+/// float32 copies.
 ///
 /// config.json must contain model_type, vocab_size, n_positions, n_embd, n_layer and n_head. Other
 /// missing fields take the defaults of `transformers`. activation_function may be gelu_new or
 /// gelu_pytorch_tanh, which are "tanh" here, or gelu, which is "none".
 ///
-/// Throws c10::Error, with the file, the field and both values, if
+/// Throws c10::Error in the cases below. The message names the path and, for a field of
+/// config.json, the expected and the actual value.
 /// - a file is missing, or the weights are in shards;
 /// - config.json describes a model that `GPT` cannot compute: another model_type or
 ///   activation_function, n_inner other than 4 C, layer_norm_epsilon other than 1e-5, another
 ///   scaling of the scores, an untied head, or cross-attention;
 /// - sizes in config.json and in the weights differ;
-/// - the tensors are wrong as in `load_nanogpt`. The error shows this library's names and shapes.
+/// - a tensor is missing, unexpected, or has a wrong shape or dtype, as for `load_nanogpt`. The
+///   error shows this library's names and shapes.
 MINI_API GPT load_gpt2(const std::filesystem::path& directory, const GPT2Options& options = {});
 
 /// Writes config.json and model.safetensors to `directory`, and creates the directory if it is
 /// missing. Other files in the directory are unchanged.
 ///
-/// `transformers` loads the directory as a GPT2LMHeadModel that computes the same logits. Its GPT-2
-/// always has biases: those of a model without biases are written as zeros, and loading the
-/// directory gives a model with biases. The three dropouts of GPT-2 are the dropout of the model.
-/// The configuration names no first and last token (bos_token_id and eos_token_id are null).
+/// `transformers` loads the directory as a GPT2LMHeadModel that computes the same logits. GPT-2 in
+/// `transformers` always has biases. If the model has none, zeros are written, and `load_gpt2` then
+/// returns a model with biases. embd_pdrop, attn_pdrop and resid_pdrop are all set to the dropout
+/// of the model. bos_token_id and eos_token_id are null.
 ///
 /// If writing a file fails, c10::Error is thrown and the existing file of that name is unchanged.
 MINI_API void save_gpt2(const std::filesystem::path& directory, const GPT& model);

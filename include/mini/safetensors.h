@@ -25,8 +25,9 @@ struct SafetensorsFile {
 ///
 /// The bytes are not copied. The kernel loads each page on first access, and the mapping lives as
 /// long as one of the tensors. The mapping is private: writing to a tensor never changes the file.
-/// Another process may replace the file, as `save_safetensors` does. If a process shortens the file
-/// or writes to it in place, the tensors lose their bytes, as with every mapping.
+/// Another process may replace the file, as `save_safetensors` does. If a process truncates the
+/// file or writes to it in place, the tensors become invalid: their contents may change, and access
+/// beyond the new end of the file raises SIGBUS.
 /// Two kinds of tensors are copied: those whose data is not aligned for their elements, and BOOL
 /// tensors with bytes other than 0 and 1. In a BOOL tensor every byte except 0 becomes true.
 ///
@@ -34,8 +35,8 @@ struct SafetensorsFile {
 /// F4 becomes Float4_e2m1fn_x2, whose last dimension counts pairs of elements.
 ///
 /// Throws c10::Error, with the path, if the file cannot be read or violates the format. The message
-/// names the tensor or the field. The function never allocates memory for a size that the file only
-/// claims.
+/// names the tensor or the field. Sizes stated in the file are checked against its actual length
+/// before memory is allocated for them.
 MINI_API SafetensorsFile load_safetensors(const std::filesystem::path& path);
 
 /// Writes `tensors` and `metadata` to `path`. If the write fails or the process is killed, the old

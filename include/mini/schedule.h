@@ -15,8 +15,8 @@
 
 namespace mini {
 
-/// Options for `LearningRateSchedule`: the factor on the learning rates at each step. A step is one
-/// update of the optimizer; steps are counted from 0.
+/// Options for `LearningRateSchedule`: the factor that multiplies the learning rates at each step.
+/// A step is one update of the optimizer; steps are counted from 0.
 struct ScheduleOptions {
   /// Length of the warm-up. At step i < warmup_steps the factor is (i + 1) / (warmup_steps + 1).
   int64_t warmup_steps = 0;
@@ -45,7 +45,8 @@ class MINI_API LearningRateSchedule final : public torch::optim::LRScheduler {
   /// Returns the factor at `step`.
   double factor(int64_t step) const;
 
-  /// Returns the step whose rates are set. A checkpoint needs no other state of the schedule.
+  /// Returns the step whose learning rates are in effect. A checkpoint needs no other state of the
+  /// schedule.
   int64_t current_step() const { return int64_t{step_count_} - 1; }
   /// Sets the rates of `step`. Throws c10::Error if `step` is below 0 or above 2^32 - 2.
   void set_current_step(int64_t step);

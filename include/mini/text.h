@@ -57,8 +57,8 @@ MINI_API void write_tokens(const std::filesystem::path& path, std::string_view t
                            const Tokenizer& tokenizer);
 
 /// Maps a file that `write_tokens` wrote and returns its tokens.  -> (N) uint16 or uint32
-/// Throws c10::Error, with the path, if the file cannot be read, if it holds other tensors than
-/// `tokens`, or if its vocab_size differs.
+/// Throws c10::Error, with the path, if the file cannot be read, if it holds anything but one
+/// tensor `tokens` (N) of U16 or U32, or if its vocab_size differs from the argument.
 MINI_API at::Tensor read_tokens(const std::filesystem::path& path, int64_t vocab_size);
 
 /// The result of `split_tokens`.
@@ -75,7 +75,8 @@ struct Batch {
   at::Tensor inputs, targets;  // (B, T) int64
 };
 
-/// Draws batches of windows that begin at random places of a text. All places are equally likely.
+/// Draws batches of windows that begin at random positions in a text. All positions are equally
+/// likely.
 class MINI_API RandomWindows {
  public:
   /// `tokens` (N) has any integer dtype; B = batch_size, T = block_size.
@@ -87,7 +88,7 @@ class MINI_API RandomWindows {
   /// windows drawn before.
   Batch next();
 
-  /// Returns the generator that draws the places. It is the only state: after its state is
+  /// Returns the generator that draws the positions. It is the only state: after its state is
   /// restored, `next` returns the same batches again.
   at::Generator& generator() { return generator_; }
 
@@ -97,11 +98,12 @@ class MINI_API RandomWindows {
   at::Generator generator_;
 };
 
-/// Calls `visit` with batches of consecutive windows, in the order of the text. Every token but the
-/// first is a target exactly once, so the batches cover the text, for instance to evaluate a loss.
+/// Calls `visit` with batches of consecutive windows, in the order of the text. Every token except
+/// the first is a target exactly once. Use it, for instance, to evaluate the loss over a whole
+/// text.
 ///
-/// A batch has batch_size windows (B, T) with T = block_size; the last batch may have fewer.
-/// Targets that do not fill a window follow as one batch with a single shorter window.
+/// A batch has batch_size windows (B, T) with T = block_size; the last batch may have fewer. If the
+/// remaining targets do not fill a window, they form one last batch with a single shorter window.
 /// `tokens` (N) has any integer dtype.
 ///
 /// Throws c10::Error if batch_size or block_size is below 1, or if N is below 2.
