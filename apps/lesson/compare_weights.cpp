@@ -10,7 +10,7 @@
 #include <cmath>
 
 #include "common/app.h"
-#include "lesson/lesson.h"
+#include "lesson/saturation.h"
 #include "lesson/lesson_page.h"
 #include "mini/attention.h"
 #include "mini/diagnostics.h"

@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "common/app.h"
-#include "lesson/lesson.h"
+#include "lesson/saturation.h"
 #include "mini/attention.h"
 #include "mini/diagnostics.h"
 #include "mini/line_chart.h"

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "common/app.h"
-#include "lesson/lesson.h"
+#include "lesson/saturation.h"
 #include "lesson/lesson_page.h"
 #include "lesson/matrices.h"
 #include "mini/attention.h"

@@ -12,7 +12,7 @@
 #include "kernels/decode-inl.h"
 #include "kernels/exp-inl.h"
 #include "kernels/forward-inl.h"
-#include "kernels/peak-inl.h"
+#include "kernels/throughput-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

@@ -14,7 +14,7 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "warning"
 
 import torch  # noqa: E402
 import transformers  # noqa: E402
-from program_test import ProgramTest  # noqa: E402
+from program_case import ProgramTest  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 from safetensors.torch import load_file, save_file, save_model  # noqa: E402
 from torch import nn  # noqa: E402

@@ -10,7 +10,7 @@ import struct
 import unittest
 
 import torch
-from program_test import ProgramTest
+from program_case import ProgramTest
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file, save_model
 from torch import nn

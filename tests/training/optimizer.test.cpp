@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "support/error_of.h"
-#include "support/regression.h"
+#include "support/regression_problem.h"
 #include "support/support.h"
 
 using mini::decay_groups;

@@ -6,7 +6,7 @@
 
 #include "mini/optimizer.h"
 #include "support/error_of.h"
-#include "support/regression.h"
+#include "support/regression_problem.h"
 #include "support/support.h"
 
 using mini::decay_groups;

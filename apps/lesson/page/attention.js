@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Attention and the measures of its weights. The tests compare this second copy of the formula with
-// src/attention/attention.cpp.
+// src/attention/composite_attention.cpp.
 //
 // Provides  attention, evenAttention, visibleEntries, slope, peak, entropy, measures,
 //           saturatedShare, isSaturated.
@@ -80,6 +80,6 @@ function measures({scaled, weights, visible}) {
   };
 }
 
-// The definition of apps/lesson/lesson.h: a median slope below this share of that of even weights.
+// The definition of apps/lesson/saturation.h: a median slope below this share of that of even weights.
 const saturatedShare = 0.01;
 const isSaturated = (of, even) => of.slope < saturatedShare * even.slope;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "lesson/lesson.h"
+#include "lesson/saturation.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

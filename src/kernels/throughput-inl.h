@@ -3,11 +3,11 @@
 // kernel with this peak.
 
 // clang-format off
-#if defined(MINI_KERNELS_PEAK_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef MINI_KERNELS_PEAK_INL_H_
-#undef MINI_KERNELS_PEAK_INL_H_
+#if defined(MINI_KERNELS_THROUGHPUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MINI_KERNELS_THROUGHPUT_INL_H_
+#undef MINI_KERNELS_THROUGHPUT_INL_H_
 #else
-#define MINI_KERNELS_PEAK_INL_H_
+#define MINI_KERNELS_THROUGHPUT_INL_H_
 #endif
 // clang-format on
 
