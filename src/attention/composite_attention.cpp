@@ -36,9 +36,7 @@ at::Tensor hidden_positions(const at::Tensor& logits, const AttentionOptions& op
   at::Tensor hidden;
   if (options.mask) {
     const at::Tensor& mask = *options.mask;
-    hidden = mask.scalar_type() == at::kBool
-                 ? mask.logical_not()
-                 : mask.detach().to(logits.scalar_type()).eq(-kInfinity);
+    hidden = mask.scalar_type() == at::kBool ? mask.logical_not() : mask.detach().eq(-kInfinity);
   }
   if (options.causal != Causal::kNone) {
     const at::Tensor later = hidden_by_causality(options.causal, logits.sym_size(-2),
@@ -52,7 +50,7 @@ at::Tensor hidden_positions(const at::Tensor& logits, const AttentionOptions& op
 at::Tensor visible_softmax(const at::Tensor& scaled_scores, const AttentionOptions& options) {
   at::Tensor logits = scaled_scores;
   if (options.mask && options.mask->scalar_type() != at::kBool) {
-    logits = logits + options.mask->to(logits.scalar_type());
+    logits = logits + mask_as(*options.mask, logits.scalar_type());
   }
   const at::Tensor hidden = hidden_positions(logits, options);
   if (!hidden.defined()) {
@@ -85,6 +83,14 @@ double attention_scale(const at::Tensor& q, const AttentionOptions& options) {
   }
   const int64_t d_k = q.sym_size(-1).guard_int(__FILE__, __LINE__);
   return 1.0 / std::sqrt(static_cast<double>(d_k));
+}
+
+at::Tensor mask_as(const at::Tensor& mask, at::ScalarType dtype) {
+  if (mask.scalar_type() != at::kDouble || dtype == at::kDouble) {
+    return mask.to(dtype);
+  }
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  return at::where(mask.isinf(), mask, mask.clamp(-kLargest, kLargest)).to(dtype);
 }
 
 AttentionSteps composite_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -239,6 +239,7 @@ FusedOutput fused_attention_forward(const at::Tensor& q, const at::Tensor& k, co
   }
   run_forward(heads, result.output, result.softmax_stats);
   if (q.scalar_type() != at::kFloat) {
+    if (keep_stats) result.exact_output = result.output;
     result.output = result.output.to(q.scalar_type());
   }
   return result;
@@ -250,8 +251,9 @@ FusedGradients fused_attention_backward(const at::Tensor& d_output, const at::Te
                                         bool packed) {
   const KernelHeads heads(q, k, v, options);
   FusedGradients result = empty_gradients(q, k, v, packed);
-  run_backward(heads, readable(d_output), readable(forward.output),
-               forward.softmax_stats.contiguous(), result);
+  const at::Tensor& output = forward.exact_output.defined() ? forward.exact_output : forward.output;
+  run_backward(heads, readable(d_output), readable(output), forward.softmax_stats.contiguous(),
+               result);
   if (q.scalar_type() != at::kFloat) {
     for (at::Tensor* gradient : {&result.dq, &result.dk, &result.dv}) {
       *gradient = gradient->to(q.scalar_type());

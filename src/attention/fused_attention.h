@@ -17,6 +17,9 @@ struct FusedOutput {
   /// The row maxima, then the base-2 logarithms of the row sums.  (..., 2, Tq) float32
   /// Undefined unless `keep_stats`.
   at::Tensor softmax_stats;
+  /// For half inputs, the output in float32 before rounding. The backward pass needs these digits.
+  /// Undefined for float32 inputs, or if not kept.
+  at::Tensor exact_output;
 };
 FusedOutput fused_attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                     const AttentionOptions& options, bool keep_stats);

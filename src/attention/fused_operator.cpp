@@ -38,11 +38,11 @@ AttentionOptions make_options(const std::optional<Tensor>& mask, std::optional<d
 
 // ---- _attention_forward
 
-using ForwardSignature = std::tuple<Tensor, Tensor>(const Tensor& q, const Tensor& k,
-                                                    const Tensor& v,
-                                                    const std::optional<Tensor>& mask,
-                                                    std::optional<double> scale, int64_t causal,
-                                                    bool grouped_queries);
+using ForwardSignature = std::tuple<Tensor, Tensor, Tensor>(const Tensor& q, const Tensor& k,
+                                                            const Tensor& v,
+                                                            const std::optional<Tensor>& mask,
+                                                            std::optional<double> scale,
+                                                            int64_t causal, bool grouped_queries);
 
 const c10::TypedOperatorHandle<ForwardSignature>& forward_operator() {
   static const auto handle = c10::Dispatcher::singleton()
@@ -51,26 +51,31 @@ const c10::TypedOperatorHandle<ForwardSignature>& forward_operator() {
   return handle;
 }
 
-std::tuple<Tensor, Tensor> forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v,
-                                       const std::optional<Tensor>& mask,
-                                       std::optional<double> scale, int64_t causal,
-                                       bool grouped_queries) {
+std::tuple<Tensor, Tensor, Tensor> forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v,
+                                               const std::optional<Tensor>& mask,
+                                               std::optional<double> scale, int64_t causal,
+                                               bool grouped_queries) {
   const AttentionOptions options = make_options(mask, scale, causal, grouped_queries);
   check_attention_arguments(kFunction, q, k, v, options);
   const FusedOutput result = fused_attention_forward(q, k, v, options, /*keep_stats=*/true);
-  return {result.output, result.softmax_stats};
+  return {result.output, result.softmax_stats,
+          result.exact_output.defined() ? result.exact_output : at::empty({0}, q.options())};
 }
 
-std::tuple<Tensor, Tensor> forward_meta(const Tensor& q, const Tensor& /*k*/, const Tensor& v,
-                                        const std::optional<Tensor>& /*mask*/,
-                                        std::optional<double> /*scale*/, int64_t /*causal*/,
-                                        bool /*grouped_queries*/) {
+std::tuple<Tensor, Tensor, Tensor> forward_meta(const Tensor& q, const Tensor& /*k*/,
+                                                const Tensor& v,
+                                                const std::optional<Tensor>& /*mask*/,
+                                                std::optional<double> /*scale*/, int64_t /*causal*/,
+                                                bool /*grouped_queries*/) {
   c10::SymDimVector sizes(q.sym_sizes());
   sizes.back() = v.sym_size(-1);
   const Tensor output = empty_in_layout_of(q, sizes, q.scalar_type());
+  const Tensor exact_output = q.scalar_type() == at::kFloat
+                                  ? at::empty({0}, q.options())
+                                  : empty_in_layout_of(q, sizes, at::kFloat);
   sizes.end()[-2] = 2;
   sizes.back() = q.sym_size(-2);
-  return {output, at::empty_symint(sizes, q.options().dtype(at::kFloat))};
+  return {output, at::empty_symint(sizes, q.options().dtype(at::kFloat)), exact_output};
 }
 
 // ---- _attention_backward
@@ -95,7 +100,7 @@ std::tuple<Tensor, Tensor, Tensor> backward_cpu(const Tensor& d_output, const Te
                                                 bool grouped_queries) {
   const AttentionOptions options = make_options(mask, scale, causal, grouped_queries);
   // The results of an operator must not share memory.
-  FusedGradients result = fused_attention_backward(d_output, q, k, v, {output, softmax_stats},
+  FusedGradients result = fused_attention_backward(d_output, q, k, v, {output, softmax_stats, {}},
                                                    options, /*packed=*/false);
   return {std::move(result.dq), std::move(result.dk), std::move(result.dv)};
 }
@@ -151,20 +156,21 @@ struct FusedAttention : public torch::autograd::Function<FusedAttention> {
                                const Tensor& v, const std::optional<Tensor>& mask,
                                std::optional<double> scale, int64_t causal, bool grouped_queries) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    auto [output, softmax_stats] =
+    auto [output, softmax_stats, exact_output] =
         forward_operator().call(q, k, v, mask, scale, causal, grouped_queries);
-    context->save_for_backward({q, k, v, output, softmax_stats, mask.value_or(Tensor())});
-    context->mark_non_differentiable({softmax_stats});
+    context->save_for_backward({q, k, v, q.scalar_type() == at::kFloat ? output : exact_output,
+                                softmax_stats, mask.value_or(Tensor())});
+    context->mark_non_differentiable({softmax_stats, exact_output});
     context->saved_data["scale"] = scale;
     context->saved_data["causal"] = causal;
     context->saved_data["grouped_queries"] = grouped_queries;
-    return {output, softmax_stats};
+    return {output, softmax_stats, exact_output};
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& d_outputs) {
     const variable_list saved = context->get_saved_variables();
     const Tensor &q = saved[0], &k = saved[1], &v = saved[2];
-    const FusedOutput result{saved[3], saved[4]};
+    const FusedOutput result{saved[3], saved[4], {}};
     const std::optional<Tensor> mask = saved[5].defined() ? std::optional(saved[5]) : std::nullopt;
     const auto scale = context->saved_data["scale"].toOptional<double>();
     const int64_t causal = context->saved_data["causal"].toInt();
@@ -184,13 +190,14 @@ struct FusedAttention : public torch::autograd::Function<FusedAttention> {
   }
 };
 
-std::tuple<Tensor, Tensor> forward_autograd(const Tensor& q, const Tensor& k, const Tensor& v,
-                                            const std::optional<Tensor>& mask,
-                                            std::optional<double> scale, int64_t causal,
-                                            bool grouped_queries) {
+std::tuple<Tensor, Tensor, Tensor> forward_autograd(const Tensor& q, const Tensor& k,
+                                                    const Tensor& v,
+                                                    const std::optional<Tensor>& mask,
+                                                    std::optional<double> scale, int64_t causal,
+                                                    bool grouped_queries) {
   const variable_list results =
       FusedAttention::apply(q, k, v, mask, scale, causal, grouped_queries);
-  return {results[0], results[1]};
+  return {results[0], results[1], results[2]};
 }
 
 }  // namespace
@@ -205,7 +212,8 @@ Tensor dispatch_fused_attention(const Tensor& q, const Tensor& k, const Tensor& 
 TORCH_LIBRARY_FRAGMENT(mini, library) {
   library.def(
       "_attention_forward(Tensor query, Tensor key, Tensor value, Tensor? mask, float? scale, "
-      "int causal, bool grouped_queries) -> (Tensor output, Tensor softmax_stats)");
+      "int causal, bool grouped_queries) -> (Tensor output, Tensor softmax_stats, Tensor "
+      "exact_output)");
   library.def(
       "_attention_backward(Tensor d_output, Tensor query, Tensor key, Tensor value, Tensor output, "
       "Tensor softmax_stats, Tensor? mask, float? scale, int causal, bool grouped_queries) "

@@ -102,11 +102,17 @@ class KernelHeads {
 
   // Gives the mask the dimensions of the scores, with stride 0 where it is broadcast.
   void set_mask(const at::Tensor& mask) {
-    mask_ = mask.scalar_type() == at::kBool ? mask : mask.resolve_neg().to(at::kFloat);
+    mask_ = mask;
+    for (int64_t d = 0; d < mask.dim(); ++d) {  // a conversion would write each repetition
+      if (mask.stride(d) == 0 && mask.size(d) > 1) mask_ = mask_.narrow(d, 0, 1);
+    }
+    if (mask.scalar_type() != at::kBool) {
+      mask_ = mask_as(mask_.resolve_neg(), at::kFloat);
+    }
     const int64_t missing = q_.dim() - mask.dim();
     mask_strides_.resize(static_cast<size_t>(q_.dim()), 0);
     for (int64_t d = 0; d < mask.dim(); ++d) {
-      mask_strides_[static_cast<size_t>(missing + d)] = mask.size(d) == 1 ? 0 : mask_.stride(d);
+      mask_strides_[static_cast<size_t>(missing + d)] = mask_.size(d) == 1 ? 0 : mask_.stride(d);
     }
     if (mask_.scalar_type() == at::kBool) {
       shape_.mask.visible = mask_.const_data_ptr<bool>();

@@ -60,7 +60,7 @@ struct BackwardScratch {
         mask_rows(scratch.Take(head.mask.IsPresent() ? kBackwardKeys * kPanel : 0)) {}
 
   int64_t q_stride, o_stride;
-  float* q_panels;         // panels of (hs, kPanel), times scale * log2(e)
+  float* q_panels;         // panels of (hs, kPanel), times ScoreFactors::query
   float* d_output_panels;  // panels of (d_v, kPanel), times scale
   float* q;                // in whole vectors, (queries, q_stride)
   float* d_output;         // in whole vectors, (queries, o_stride)
@@ -86,6 +86,7 @@ struct ScoreGradientStep {
   const float* delta;    // (kPanel), times scale
   float* weights;        // P^T, (keys, kBackwardQueries)
   float* d_scores;       // dS^T, (keys, kBackwardQueries)
+  float unit;            // ScoreFactors::unit
 };
 
 template <int kRows, int kVectors>
@@ -98,18 +99,22 @@ HWY_INLINE void ScoreGradientTile(const ScoreGradientStep& step, int64_t j, int6
   V tile[kRows][kVectors];
 
   // P = exp(S - m - log l)
+  const V unit = hn::Set(d, step.unit);
   ScoreTile(step.block, j, rows, vector, tile);
   MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
     const V row_max = hn::LoadU(d, step.row_max + lane + v * kLanes);
     const V log_sum = hn::LoadU(d, step.log_sum + lane + v * kLanes);
     MINI_UNROLL for (int r = 0; r < kRows; ++r) {
       if (r >= rows) break;
-      hn::StoreU(Exp2(hn::Sub(hn::Sub(tile[r][v], row_max), log_sum)), d,
+      hn::StoreU(Exp2(hn::MulSub(hn::Sub(tile[r][v], row_max), unit, log_sum)), d,
                  weights + r * kBackwardQueries + v * kLanes);
     }
   }
 
   // scale * dP = scale * v_j . dO_i;  dS = P * (scale * dP - scale * delta)
+  // If a query sees one key, the weight is 1 whatever the score, and dS is 0. Rounding would leave
+  // dP - delta.
+  const V one = hn::Set(d, 1.0F);
   SetZero(tile);
   MultiplyAdd(RowsOfA<kRows>(From(step.v, j).data, step.v.stride, rows), step.d_output + lane,
               kPanel, step.value_size, tile);
@@ -118,7 +123,9 @@ HWY_INLINE void ScoreGradientTile(const ScoreGradientStep& step, int64_t j, int6
     MINI_UNROLL for (int r = 0; r < kRows; ++r) {
       if (r >= rows) break;
       const int64_t at = r * kBackwardQueries + v * kLanes;
-      hn::StoreU(hn::Mul(hn::LoadU(d, weights + at), hn::Sub(tile[r][v], delta)), d, d_scores + at);
+      const V weight = hn::LoadU(d, weights + at);
+      const V can_change = hn::IfThenZeroElse(hn::Eq(weight, one), weight);
+      hn::StoreU(hn::Mul(can_change, hn::Sub(tile[r][v], delta)), d, d_scores + at);
     }
   }
 }
@@ -229,14 +236,14 @@ struct QueryBlock {
 };
 
 HWY_INLINE QueryBlock PrepareQueries(const HeadInputs& head, const Backward& gradients,
-                                     int64_t first, int64_t queries, const BackwardScratch& s) {
+                                     int64_t first, int64_t queries, float query_factor,
+                                     const BackwardScratch& s) {
   const D d;
   const ConstRows q = From(head.q, first);
   const ConstRows d_output = From(gradients.d_output, first);
   for (int64_t i = 0; i < queries; i += kPanel) {
     const int64_t n = std::min(kPanel, queries - i);
-    PackTransposed(From(q, i), n, head.head_size, head.scale * kLog2E,
-                   s.q_panels + i * head.head_size);
+    PackTransposed(From(q, i), n, head.head_size, query_factor, s.q_panels + i * head.head_size);
     PackTransposed(From(d_output, i), n, head.value_size, head.scale,
                    s.d_output_panels + i * head.value_size);
   }
@@ -255,6 +262,7 @@ void BackwardSlice(const HeadInputs& head, const Backward& gradients, int64_t sl
                    int64_t slice_keys, float* memory) {
   Scratch scratch(memory);
   const BackwardScratch s(head, scratch);
+  const ScoreFactors factors(head);
   const int64_t slice_end = slice_first + slice_keys;
   // Rows of dk and dv before key `written` already hold sums. With causality later queries see more
   // keys, and `written` grows.
@@ -268,7 +276,7 @@ void BackwardSlice(const HeadInputs& head, const Backward& gradients, int64_t sl
       if (!gradients.add_to_dq) ZeroRows(dq, queries, head.head_size);
       continue;
     }
-    const QueryBlock block = PrepareQueries(head, gradients, first, queries, s);
+    const QueryBlock block = PrepareQueries(head, gradients, first, queries, factors.query, s);
     for (int64_t key = slice_first; key < seen; key += kBackwardKeys) {
       const int64_t keys = std::min(kBackwardKeys, seen - key);
       const int64_t hidden_queries = key - first - head.diagonal;
@@ -282,8 +290,10 @@ void BackwardSlice(const HeadInputs& head, const Backward& gradients, int64_t sl
                                s.log_sum + i,
                                s.delta + i,
                                s.weights + i,
-                               s.d_scores + i};
+                               s.d_scores + i,
+                               factors.unit};
         step.block.q = s.q_panels + i * head.head_size;
+        step.block.scale = factors.scale;
         if (head.mask.IsPresent()) {
           PackMask(head.mask, first + i, n, key, keys, s.mask_rows, s.mask);
           step.block.mask = s.mask;

@@ -2,6 +2,7 @@
 // Compiled once for each instruction set; the best one is chosen at run time.
 #include "kernels/block_kernel.h"
 
+#include <algorithm>
 #include <cmath>
 
 // Highway includes this file once per instruction set and requires this order.
@@ -93,20 +94,27 @@ HWY_INLINE float Sum(V v) { return hn::GetLane(hn::SumOfLanes(D(), v)); }
 void LayerNorm(const Norm& norm, const float* x, int64_t rows, float* y, float* mean, float* rstd) {
   const D d;
   const int64_t width = norm.width;
-  const float share = 1.0F / static_cast<float>(width);
+  const auto count = static_cast<float>(width);
   for (int64_t row = 0; row < rows; ++row, x += width, y += width) {
     V sum = hn::Zero(d);
     ForEachVector(width, [&](int64_t c, int64_t n) { sum = hn::Add(sum, LoadFirst(n, x + c)); });
-    mean[row] = Sum(sum) * share;
-    const V m = hn::Set(d, mean[row]);
+    const float near_mean = Sum(sum) / count;
+    const V near = hn::Set(d, near_mean);
 
-    V squares = hn::Zero(d);
+    // `near_mean` is rounded at the size of the numbers. The sums of deviations are rounded at the
+    // size of the spread, so they correct the mean of a row whose numbers are almost equal.
+    V deviations = hn::Zero(d), squares = hn::Zero(d);
     ForEachVector(width, [&](int64_t c, int64_t n) {
-      V away = hn::Sub(LoadFirst(n, x + c), m);
+      V away = hn::Sub(LoadFirst(n, x + c), near);
       if (n < kLanes) away = hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(n)), away);
+      deviations = hn::Add(deviations, away);
       squares = hn::MulAdd(away, away, squares);
     });
-    rstd[row] = 1.0F / std::sqrt(Sum(squares) * share + norm.eps);
+    const float correction = Sum(deviations) / count;
+    mean[row] = near_mean + correction;
+    const float variance = std::max(Sum(squares) / count - correction * correction, 0.0F);
+    rstd[row] = 1.0F / std::sqrt(variance + norm.eps);
+    const V m = hn::Set(d, mean[row]);
     const V r = hn::Set(d, rstd[row]);
 
     ForEachVector(width, [&](int64_t c, int64_t n) {

@@ -24,6 +24,7 @@
 #include "kernels/exp-inl.h"
 #include "kernels/mask-inl.h"
 #include "kernels/pack-inl.h"
+#include "kernels/score-inl.h"
 #include "kernels/scratch.h"
 #include "kernels/tile-inl.h"
 
@@ -45,22 +46,22 @@ struct DecodeScratch {
   float* mask;      // (keys)
 };
 
-// s = log2(e) * (scale k q + mask) for the keys that the query sees, padded with -infinity to whole
-// vectors. Returns the maximum.
-HWY_INLINE float Scores(const HeadInputs& head, int64_t query, int64_t seen,
-                        const DecodeScratch& s) {
+// Scores S of score-inl.h for the keys that the query sees, padded with -infinity to whole vectors.
+// Returns the maximum.
+HWY_INLINE float Scores(const HeadInputs& head, const ScoreFactors& factors, int64_t query,
+                        int64_t seen, const DecodeScratch& s) {
   const D d;
   const V hidden = hn::Set(d, -kInfinity);
-  const V factor = hn::Set(d, head.scale * kLog2E);
+  const V query_factor = hn::Set(d, factors.query), scale = hn::Set(d, factors.scale);
   DotProducts({From(head.q, query).data, 0}, head.k, seen, head.head_size, s.weights);
   if (head.mask.IsPresent()) {
     PackMaskRow(head.mask, query, 0, seen, s.mask);
   }
   V largest = hidden;
   for (int64_t j = 0; j < seen; j += kLanes) {
-    V score = hn::Mul(hn::LoadU(d, s.weights + j), factor);
+    V score = hn::Mul(hn::LoadU(d, s.weights + j), query_factor);
     if (head.mask.IsPresent()) {
-      score = AddMask(score, hn::LoadU(d, s.mask + j));
+      score = AddMask(score, scale, hn::LoadU(d, s.mask + j));
     }
     if (seen - j < kLanes) {
       score = hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(seen - j)), score, hidden);
@@ -71,13 +72,14 @@ HWY_INLINE float Scores(const HeadInputs& head, int64_t query, int64_t seen,
   return hn::GetLane(hn::MaxOfLanes(d, largest));
 }
 
-// Replaces s by p = 2^(s - row_max - log_sum) in place. Returns the sum of p.
-HWY_INLINE float RowExponentials(float* weights, int64_t seen, float row_max, float log_sum) {
+// Replaces S by p = 2^(unit * (S - row_max) - log_sum) in place. Returns the sum of p.
+HWY_INLINE float RowExponentials(float* weights, int64_t seen, float unit, float row_max,
+                                 float log_sum) {
   const D d;
   V sum = hn::Zero(d);
   for (int64_t j = 0; j < seen; j += kLanes) {
     const V score = hn::Sub(hn::LoadU(d, weights + j), hn::Set(d, row_max));
-    const V weight = Exp2(hn::Sub(score, hn::Set(d, log_sum)));
+    const V weight = Exp2(hn::MulSub(score, hn::Set(d, unit), hn::Set(d, log_sum)));
     hn::StoreU(weight, d, weights + j);
     sum = hn::Add(sum, weight);
   }
@@ -87,11 +89,13 @@ HWY_INLINE float RowExponentials(float* weights, int64_t seen, float row_max, fl
 void Decode(const HeadInputs& head, const Forward& result, float* memory) {
   Scratch scratch(memory);
   const DecodeScratch s(head, scratch);
+  const ScoreFactors factors(head);
   for (int64_t i = 0; i < head.queries; ++i) {
     const int64_t seen = KeysSeen(head, i);
-    const float largest = Scores(head, i, seen, s);
+    const float largest = Scores(head, factors, i, seen, s);
     const float row_max = largest == -kInfinity ? 0.0F : largest;
-    const float sum = RowExponentials(s.weights, seen, row_max, 0.0F);
+    float sum = RowExponentials(s.weights, seen, factors.unit, row_max, 0.0F);
+    if (largest == -kInfinity && SeesAKey(head, i)) sum = kNaN;
     // If the row sees no key, sum is 0 and so is the output: 0 / 0 := 0.
     const float normalizer = sum == 0.0F ? 0.0F : 1.0F / sum;
     WeightedSum(s.weights, head.v, seen, head.value_size, normalizer, From(result.output, i).data);
@@ -106,20 +110,23 @@ void DecodeBackward(const HeadInputs& head, const Backward& gradients, float* me
   const D d;
   Scratch scratch(memory);
   const DecodeScratch s(head, scratch);
+  const ScoreFactors factors(head);
   int64_t written = gradients.add_to_dk_dv ? head.keys : 0;  // rows of dk, dv that hold sums
   for (int64_t i = 0; i < head.queries; ++i) {
     const int64_t seen = KeysSeen(head, i);
     const float* d_output = From(gradients.d_output, i).data;
-    Scores(head, i, seen, s);
-    RowExponentials(s.weights, seen, gradients.row_max[i], gradients.log_sum[i]);
+    Scores(head, factors, i, seen, s);
+    RowExponentials(s.weights, seen, factors.unit, gradients.row_max[i], gradients.log_sum[i]);
 
     float delta;
     DotProducts(From(gradients.output, i), {d_output, 0}, 1, head.value_size, &delta);
     DotProducts({d_output, 0}, head.v, seen, head.value_size, s.d_scores);
     for (int64_t j = 0; j < seen; j += kLanes) {
       const V centred = hn::Sub(hn::LoadU(d, s.d_scores + j), hn::Set(d, delta));
-      const V weight = hn::Mul(hn::LoadU(d, s.weights + j), hn::Set(d, head.scale));
-      hn::StoreU(hn::Mul(weight, centred), d, s.d_scores + j);
+      const V weight = hn::LoadU(d, s.weights + j);
+      // dS is 0 if the query sees one key; see backward-inl.h.
+      const V can_change = hn::IfThenZeroElse(hn::Eq(weight, hn::Set(d, 1.0F)), weight);
+      hn::StoreU(hn::Mul(hn::Mul(can_change, hn::Set(d, head.scale)), centred), d, s.d_scores + j);
     }
 
     WeightedSum(s.d_scores, head.k, seen, head.head_size, 1.0F, From(gradients.dq, i).data);

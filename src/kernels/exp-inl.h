@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// 2^x on a vector: the exponential of the softmax. The queries already contain the factor log2(e).
+// 2^x on a vector: the exponential of the softmax. x already contains the factor log2(e).
 //
 //   2^x = 2^n * 2^r,  n an integer near x,  r = x - n,  2^r a polynomial of degree 5
 //

@@ -57,7 +57,7 @@ struct ForwardScratch {
         mask_rows(scratch.Take(head.mask.IsPresent() ? kKeyBlock * kPanel : 0)) {}
 
   int64_t value_stride;
-  float* q;             // panels of (hs, kPanel), times scale * log2(e)
+  float* q;             // panels of (hs, kPanel), times ScoreFactors::query
   float* row_max;       // m, (queries)
   float* row_sum;       // l, (queries)
   float* unnormalized;  // O, (queries, value_stride)
@@ -116,7 +116,7 @@ HWY_INLINE void StoreScores(const ScoreBlock& block, float* scores, float* block
 
 // Replaces S by P in place for the first `seen` of `keys` rows, and by 0 for the others. Returns
 // the sum of P over the rows.
-HWY_INLINE V PanelExponentials(float* weights, int64_t seen, int64_t keys, V row_max) {
+HWY_INLINE V PanelExponentials(float* weights, int64_t seen, int64_t keys, V row_max, V unit) {
   const D d;
   // If a query has seen no key yet, its scores and their maximum are -infinity, and P is 0.
   const V shift = hn::IfThenZeroElse(hn::Eq(row_max, hn::Set(d, -kInfinity)), row_max);
@@ -127,14 +127,14 @@ HWY_INLINE V PanelExponentials(float* weights, int64_t seen, int64_t keys, V row
   for (; j + kChains <= seen; j += kChains) {
     MINI_UNROLL for (int i = 0; i < kChains; ++i) {
       float* at = weights + (j + i) * kPanel;
-      const V weight = Exp2(hn::Sub(hn::LoadU(d, at), shift));
+      const V weight = Exp2(hn::Mul(hn::Sub(hn::LoadU(d, at), shift), unit));
       hn::StoreU(weight, d, at);
       sums[i] = hn::Add(sums[i], weight);
     }
   }
   for (; j < seen; ++j) {
     float* at = weights + j * kPanel;
-    const V weight = Exp2(hn::Sub(hn::LoadU(d, at), shift));
+    const V weight = Exp2(hn::Mul(hn::Sub(hn::LoadU(d, at), shift), unit));
     hn::StoreU(weight, d, at);
     sums[0] = hn::Add(sums[0], weight);
   }
@@ -143,9 +143,11 @@ HWY_INLINE V PanelExponentials(float* weights, int64_t seen, int64_t keys, V row
 }
 
 // block_max, row_max, row_sum, rescale: (kPanel); rescale = exp(m - m').
-HWY_INLINE void UpdateSoftmax(const ScoreBlock& block, const float* block_max, bool first_block,
-                              float* weights, float* row_max, float* row_sum, float* rescale) {
+HWY_INLINE void UpdateSoftmax(const ScoreBlock& block, const float* block_max, float unit_of_score,
+                              bool first_block, float* weights, float* row_max, float* row_sum,
+                              float* rescale) {
   const D d;
+  const V unit = hn::Set(d, unit_of_score);
   for (int64_t vector = 0; vector < block.Vectors(); ++vector) {
     const int64_t lane = vector * kLanes;
     const int64_t last_query = std::min(lane + kLanes, block.queries) - 1;
@@ -155,12 +157,13 @@ HWY_INLINE void UpdateSoftmax(const ScoreBlock& block, const float* block_max, b
       const V m_before = hn::LoadU(d, row_max + lane);
       m = hn::Max(m, m_before);
       const V nothing_seen = hn::Set(d, -kInfinity);
-      const V factor =
-          hn::IfThenZeroElse(hn::Eq(m_before, nothing_seen), Exp2(hn::Sub(m_before, m)));
+      const V factor = hn::IfThenZeroElse(hn::Eq(m_before, nothing_seen),
+                                          Exp2(hn::Mul(hn::Sub(m_before, m), unit)));
       l = hn::Mul(hn::LoadU(d, row_sum + lane), factor);
       hn::StoreU(factor, d, rescale + lane);
     }
-    l = hn::Add(l, PanelExponentials(weights + lane, block.SeenBy(last_query), block.keys, m));
+    l = hn::Add(l,
+                PanelExponentials(weights + lane, block.SeenBy(last_query), block.keys, m, unit));
     hn::StoreU(m, d, row_max + lane);
     hn::StoreU(l, d, row_sum + lane);
   }
@@ -228,6 +231,15 @@ HWY_INLINE void AddValues(const ScoreBlock& block, const ValueStep& step) {
   }
 }
 
+// If all visible scores of a row are -infinity, its softmax is NaN, as in the formula. A row that
+// sees no key stays 0.
+HWY_INLINE void MarkInfiniteRows(const HeadInputs& head, int64_t first_query, int64_t queries,
+                                 const float* row_max, float* row_sum) {
+  for (int64_t i = 0; i < queries; ++i) {
+    if (row_max[i] == -kInfinity && SeesAKey(head, first_query + i)) row_sum[i] = kNaN;
+  }
+}
+
 // normalizer = 1 / l, or 0 for a query that sees no key, so that its output is 0 / 0 := 0.
 HWY_INLINE void NormalizerAndLogSum(const float* row_max, const float* row_sum, int64_t queries,
                                     float* normalizer, float* row_max_out, float* log_sum_out) {
@@ -256,10 +268,11 @@ void ForwardUnit(const HeadInputs& head, const Forward& result, int64_t first_qu
   HWY_ALIGN float block_max[kPanel];
   HWY_ALIGN float rescale[kPanel];
   HWY_ALIGN float normalizer[kPanel];
+  const ScoreFactors factors(head);
 
   for (int64_t i = 0; i < queries; i += kPanel) {
     PackTransposed(From(head.q, first_query + i), std::min(kPanel, queries - i), head.head_size,
-                   head.scale * kLog2E, s.q + i * head.head_size);
+                   factors.query, s.q + i * head.head_size);
   }
 
   // A panel that sees no key also runs the steps once, without keys, to write zeros.
@@ -274,6 +287,7 @@ void ForwardUnit(const HeadInputs& head, const Forward& result, int64_t first_qu
       ScoreBlock block = MakeScoreBlock(head, query, panel_queries, first_key, block_keys);
       if (first_key > 0 && block.keys == 0) continue;
       block.q = s.q + i * head.head_size;
+      block.scale = factors.scale;
       if (head.mask.IsPresent()) {
         PackMask(head.mask, query, panel_queries, first_key, block.keys, s.mask_rows, s.mask);
         block.mask = s.mask;
@@ -283,9 +297,10 @@ void ForwardUnit(const HeadInputs& head, const Forward& result, int64_t first_qu
                               first_key + block_keys >= query + panel_queries + head.diagonal;
 
       StoreScores(block, s.weights, block_max);
-      UpdateSoftmax(block, block_max, first_block, s.weights, s.row_max + i, s.row_sum + i,
-                    rescale);
+      UpdateSoftmax(block, block_max, factors.unit, first_block, s.weights, s.row_max + i,
+                    s.row_sum + i, rescale);
       if (last_block) {
+        MarkInfiniteRows(head, query, panel_queries, s.row_max + i, s.row_sum + i);
         NormalizerAndLogSum(s.row_max + i, s.row_sum + i, panel_queries, normalizer,
                             result.row_max == nullptr ? nullptr : result.row_max + query,
                             result.log_sum == nullptr ? nullptr : result.log_sum + query);

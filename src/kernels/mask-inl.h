@@ -11,9 +11,6 @@
 #endif
 // clang-format on
 
-#include <algorithm>
-#include <limits>
-
 #include "hwy/highway.h"
 #include "kernels/pack-inl.h"
 #include "kernels/tile-inl.h"
@@ -21,19 +18,15 @@
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {
 
-// score + added, or -infinity if added is -infinity. The selection keeps a key hidden even if its
-// score is NaN.
-HWY_INLINE V AddMask(V score, V added) {
+// scale * score + added, or -infinity if added is -infinity. The selection keeps a key hidden even
+// if its score is NaN.
+HWY_INLINE V AddMask(V score, V scale, V added) {
   const V hidden = hn::Set(D(), -kInfinity);
-  return hn::IfThenElse(hn::Eq(added, hidden), hidden, hn::Add(score, added));
+  return hn::IfThenElse(hn::Eq(added, hidden), hidden, hn::MulAdd(score, scale, added));
 }
 
-// Converts a mask entry to a number that is added to scores in base 2. -infinity hides.
-HWY_INLINE float AddedToScore(float entry) {
-  // The clamp keeps a finite entry finite, since only -infinity hides. It leaves NaN unchanged.
-  constexpr float kLargest = std::numeric_limits<float>::max();
-  return entry == -kInfinity ? entry : std::clamp(entry * kLog2E, -kLargest, kLargest);
-}
+// Converts a mask entry to a number that is added to scaled scores. -infinity hides.
+HWY_INLINE float AddedToScore(float entry) { return entry; }
 HWY_INLINE float AddedToScore(bool visible) { return visible ? 0.0F : -kInfinity; }
 
 template <class Entry>

@@ -21,6 +21,7 @@ namespace mini::kernels::HWY_NAMESPACE {
 
 inline constexpr float kLog2E = 1.44269504F;
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // Rows per panel: two vectors, the width of a tile of scores.
 inline constexpr int64_t kPanel = 2 * kLanes;

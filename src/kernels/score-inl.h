@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Scores of a block of keys with a panel of queries, in base 2. Both passes begin with them.
+// Scores of a block of keys with a panel of queries. Both passes begin with them.
 //
-//   S[j][i] = log2(e) * (scale * k_j . q_i + mask[i][j]),  -infinity where i may not see j
+//   without a mask  S[j][i] = k_j . q_i               -infinity where query i may not see key j
+//   with a mask     S[j][i] = scale * k_j . q_i + mask[i][j]
+//
+// The weight of key j is 2^(unit * (S[j][i] - m_i)), normalised. m_i is the row maximum; unit is
+// scale * log2(e) without a mask, and log2(e) with one. The maximum is subtracted before the
+// product with unit is rounded, so large scores keep the digits of their differences.
 //
 // Keys are the rows of a tile, and queries are its lanes. So keys are read in place, only the few
 // queries of a unit are transposed, and a query's maximum and sum over its keys need no exchange
@@ -17,6 +22,7 @@
 // clang-format on
 
 #include <algorithm>
+#include <cmath>
 
 #include "hwy/highway.h"
 #include "kernels/mask-inl.h"
@@ -26,10 +32,33 @@
 HWY_BEFORE_NAMESPACE();
 namespace mini::kernels::HWY_NAMESPACE {
 
+// The factors that turn q . k into S, and S - m into an exponent of 2. The packed queries carry the
+// sign of the scale, so that a larger S always means a larger weight. They also carry a power of 2
+// if the scale is so large or small that scale * log2(e) might overflow or be subnormal.
+struct ScoreFactors {
+  HWY_INLINE explicit ScoreFactors(const HeadInputs& head) {
+    const float magnitude = std::abs(head.scale);
+    if (magnitude == 0.0F) {
+      query = 0.0F;
+    } else {
+      const bool is_moderate = magnitude > 1e-30F && magnitude < 1e30F;
+      query =
+          std::copysign(is_moderate ? 1.0F : std::ldexp(1.0F, std::ilogb(magnitude)), head.scale);
+      scale = magnitude / std::abs(query);
+    }
+    unit = head.mask.IsPresent() ? kLog2E : scale * kLog2E;
+  }
+
+  float query;         // on the packed queries: 0, or a power of 2 with a sign
+  float scale = 1.0F;  // on q . k, where a mask is added
+  float unit;          // on S - m
+};
+
 struct ScoreBlock {
-  ConstRows k;        // the block's keys, (keys, hs)
-  const float* q;     // (hs, kPanel), times scale * log2(e)
-  const float* mask;  // (keys, kPanel), or null
+  ConstRows k;         // the block's keys, (keys, hs)
+  const float* q;      // (hs, kPanel), times ScoreFactors::query
+  const float* mask;   // (keys, kPanel), or null
+  float scale = 1.0F;  // ScoreFactors::scale
   int64_t head_size = 0;
   int64_t queries = 0;       // of the panel
   int64_t keys = 0;          // seen by the last query; the forward pass needs no others
@@ -56,6 +85,19 @@ HWY_INLINE ScoreBlock MakeScoreBlock(const HeadInputs& head, int64_t first_query
   return block;
 }
 
+// Whether query i may see any key, whatever the scores are.
+HWY_INLINE bool SeesAKey(const HeadInputs& head, int64_t i) {
+  const int64_t seen = std::clamp<int64_t>(i + head.diagonal + 1, 0, head.keys);
+  if (!head.mask.IsPresent()) return seen > 0;
+  for (int64_t j = 0; j < seen; ++j) {
+    const int64_t at = i * head.mask.row_stride + j * head.mask.key_stride;
+    if (head.mask.added != nullptr ? head.mask.added[at] != -kInfinity : head.mask.visible[at]) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // S of keys [j, j + rows) and of kVectors vectors of queries from `vector`; rows <= kRows.
 template <int kRows, int kVectors>
 HWY_INLINE void ScoreTile(const ScoreBlock& block, int64_t j, int64_t rows, int64_t vector,
@@ -69,10 +111,11 @@ HWY_INLINE void ScoreTile(const ScoreBlock& block, int64_t j, int64_t rows, int6
               block.head_size, scores);
 
   if (block.mask != nullptr) {
+    const V scale = hn::Set(d, block.scale);
     MINI_UNROLL for (int r = 0; r < kRows; ++r) {
       const float* mask = block.mask + (j + std::min<int64_t>(r, rows - 1)) * kPanel + lane;
       MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
-        scores[r][v] = AddMask(scores[r][v], hn::LoadU(d, mask + v * kLanes));
+        scores[r][v] = AddMask(scores[r][v], scale, hn::LoadU(d, mask + v * kLanes));
       }
     }
   }

@@ -109,10 +109,10 @@ HWY_INLINE void SetZero(V (&sums)[kRows][kVectors]) {
   }
 }
 
-// sums[r][v] += a(r, k) * b(k)[v], for k in [0, K); b(k) starts at b + k * b_stride.
+// sums[r][v] += a(r, k) * b(k)[v], for k in [0, K), in one chain; b(k) starts at b + k * b_stride.
 template <int kRows, int kVectors, class OperandA>
-HWY_INLINE void MultiplyAdd(OperandA a, const float* HWY_RESTRICT b, int64_t b_stride, int64_t K,
-                            V (&sums)[kRows][kVectors]) {
+HWY_INLINE void MultiplyAddChain(OperandA& a, const float* HWY_RESTRICT b, int64_t b_stride,
+                                 int64_t K, V (&sums)[kRows][kVectors]) {
   const D d;
   for (int64_t k = 0; k < K; ++k) {
     V row[kVectors];
@@ -125,6 +125,25 @@ HWY_INLINE void MultiplyAdd(OperandA a, const float* HWY_RESTRICT b, int64_t b_s
     }
     a.NextK();
     b += b_stride;
+  }
+}
+
+// The same sums in chains of at most kLongestChain terms. Shorter chains round less.
+inline constexpr int64_t kLongestChain = 256;
+
+template <int kRows, int kVectors, class OperandA>
+HWY_INLINE void MultiplyAdd(OperandA a, const float* HWY_RESTRICT b, int64_t b_stride, int64_t K,
+                            V (&sums)[kRows][kVectors]) {
+  MultiplyAddChain(a, b, b_stride, std::min(K, kLongestChain), sums);
+  for (int64_t k = kLongestChain; k < K; k += kLongestChain) {
+    V chain[kRows][kVectors];
+    SetZero(chain);
+    MultiplyAddChain(a, b + k * b_stride, b_stride, std::min(K - k, kLongestChain), chain);
+    MINI_UNROLL for (int r = 0; r < kRows; ++r) {
+      MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
+        sums[r][v] = hn::Add(sums[r][v], chain[r][v]);
+      }
+    }
   }
 }
 

@@ -60,6 +60,19 @@ TEST_CASE("memory grows linearly with the length", "[fused]") {
   CHECK(of_8192 < 32 << 20);
 }
 
+TEST_CASE("a mask that repeats a row is converted without writing the repetitions", "[fused]") {
+  constexpr int64_t T = 1024;
+  const Inputs in = random_inputs({1, 1}, T, T, 32, 32);
+  for (const at::ScalarType dtype : {at::kDouble, at::kBFloat16}) {
+    const at::Tensor repeated = at::randn({T}).to(dtype).expand({T, T});
+    const at::Tensor expected = attention(in, {.mask = repeated.contiguous()});
+    const CountingAllocator counting;
+    const at::Tensor output = attention(in, {.mask = repeated});
+    CHECK(counting.bytes < 2 * output.numel() * 4);
+    CHECK_THAT(output, Equals(expected));
+  }
+}
+
 TEST_CASE("gradients of many query heads that share a key head need little memory", "[fused]") {
   const Inputs in{at::randn({1, 32, 512, 8}).requires_grad_(),
                   at::randn({1, 1, 4096, 8}).requires_grad_(),
