@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -58,6 +59,8 @@ class MINI_API TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
   explicit TransformerImpl(GPTOptions options_, detail::Weights weights = {});
   void reset() override { build({}); }
   void pretty_print(std::ostream& stream) const override;
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device = std::nullopt) const override;
 
   GPTOptions options;
   torch::nn::Embedding wte{nullptr};  ///< token embedding, (V, C)

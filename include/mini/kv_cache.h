@@ -48,6 +48,9 @@ class MINI_API KvCache {
   /// the same, and allocates new memory otherwise.
   void clear() { length_ = 0; }
 
+  /// Removes the positions from `length` on. Throws c10::Error unless 0 <= length <= length().
+  void truncate(int64_t length);
+
  private:
   int64_t capacity_;
   int64_t length_ = 0;

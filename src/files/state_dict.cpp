@@ -2,6 +2,7 @@
 #include "mini/state_dict.h"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 
@@ -91,6 +92,9 @@ std::string mismatch(const at::Tensor& target, const at::Tensor& source, bool co
   if (source.is_meta() || target.is_meta()) return "without memory (meta)";
   if (!source.sizes().equals(target.sizes())) {
     return c10::str("wrong shape, expected ", target.sizes(), ", got ", source.sizes());
+  }
+  if (at::has_internal_overlap(target) == at::MemOverlap::Yes) {
+    return "expanded in the module: its elements share memory";
   }
   if (source.scalar_type() == target.scalar_type()) return "";
   if (!convert_dtype) {

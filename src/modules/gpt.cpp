@@ -8,8 +8,10 @@
 
 #include <cmath>
 #include <ostream>
+#include <span>
 #include <utility>
 
+#include "modules/cache_rollback.h"
 #include "modules/linear.h"
 #include "modules/module_checks.h"
 #include "modules/print_option.h"
@@ -98,6 +100,18 @@ void TransformerImpl::build(detail::Weights weights) {
 void TransformerImpl::pretty_print(std::ostream& stream) const {
   stream << "mini::Transformer";
   print_options(stream, options);
+}
+
+// ModuleList::clone() leaves the list in training mode, whatever its mode was.
+std::shared_ptr<torch::nn::Module> TransformerImpl::clone(
+    const std::optional<torch::Device>& device) const {
+  const auto copy = Cloneable::clone(device);
+  const auto modules = this->modules(/*include_self=*/false);
+  const auto copied_modules = copy->modules(/*include_self=*/false);
+  for (size_t i = 0; i < modules.size(); ++i) {  // parents first: train() sets children too
+    copied_modules[i]->train(modules[i]->is_training());
+  }
+  return copy;
 }
 
 // ---- GPT
@@ -200,12 +214,15 @@ at::Tensor GPTImpl::embed(const at::Tensor& idx, int64_t position) {
 
 // The input of the head.  (B, T) -> (B, T, C)
 at::Tensor GPTImpl::final_states(const at::Tensor& idx, std::vector<KvCache>* caches) {
-  at::Tensor x = embed(idx, cached_length(caches));  // (B, T, C)
-  for (int64_t layer = 0; layer < options.n_layer(); ++layer) {
-    KvCache* cache = caches == nullptr ? nullptr : &(*caches)[static_cast<size_t>(layer)];
-    x = block(layer).forward(x, {}, cache);
-  }
-  return transformer->ln_f(x);
+  const std::span<KvCache> all_caches = caches == nullptr ? std::span<KvCache>() : *caches;
+  return detail::with_rollback(all_caches, [&] {
+    at::Tensor x = embed(idx, cached_length(caches));  // (B, T, C)
+    for (int64_t layer = 0; layer < options.n_layer(); ++layer) {
+      KvCache* cache = caches == nullptr ? nullptr : &(*caches)[static_cast<size_t>(layer)];
+      x = block(layer).forward(x, {}, cache);
+    }
+    return transformer->ln_f(x);
+  });
 }
 
 // The tied head: logits of the states.  (..., C) -> (..., V)

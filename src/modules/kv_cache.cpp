@@ -59,6 +59,12 @@ void KvCache::append(const at::Tensor& k, const at::Tensor& v) {
   length_ += added;
 }
 
+void KvCache::truncate(int64_t length) {
+  TORCH_CHECK(length >= 0 && length <= length_, "KvCache::truncate: expected a length from 0 to ",
+              length_, ", got ", length);
+  length_ = length;
+}
+
 at::Tensor KvCache::keys() const { return keys_.defined() ? keys_.narrow(2, 0, length_) : keys_; }
 
 at::Tensor KvCache::values() const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "modules/attention_options.h"
+#include "modules/cache_rollback.h"
 #include "modules/functional.h"
 #include "modules/linear.h"
 #include "modules/module_checks.h"
@@ -55,16 +56,19 @@ void MultiHeadAttentionImpl::pretty_print(std::ostream& stream) const {
 at::Tensor MultiHeadAttentionImpl::forward(const at::Tensor& x,
                                            const std::optional<at::Tensor>& mask, KvCache* cache) {
   detail::check_input("MultiHeadAttention::forward", x, options.n_embd(), c_attn->weight);
-  auto [q, k, v] = project(x);  // (..., nh, T, hs)
-  if (cache != nullptr) {
-    cache->append(k, v);
-    k = cache->keys();    // (B, nh, Tk, hs)
-    v = cache->values();  // (B, nh, Tk, hs)
-  }
-  const at::Tensor heads = mini::scaled_dot_product_attention(
-      q, k, v, detail::attention_options(options, mask, is_training()));
-  const at::Tensor side_by_side = heads.transpose(-3, -2).flatten(-2);  // (..., T, C)
-  return at::dropout(detail::linear(side_by_side, c_proj), options.dropout(), is_training());
+  const std::size_t caches = cache == nullptr ? 0 : 1;
+  return detail::with_rollback({cache, caches}, [&] {
+    Projections heads = project(x);  // (..., nh, T, hs)
+    if (cache != nullptr) {
+      cache->append(heads.k, heads.v);
+      heads.k = cache->keys();    // (B, nh, Tk, hs)
+      heads.v = cache->values();  // (B, nh, Tk, hs)
+    }
+    const at::Tensor outputs = mini::scaled_dot_product_attention(
+        heads.q, heads.k, heads.v, detail::attention_options(options, mask, is_training()));
+    const at::Tensor side_by_side = outputs.transpose(-3, -2).flatten(-2);  // (..., T, C)
+    return at::dropout(detail::linear(side_by_side, c_proj), options.dropout(), is_training());
+  });
 }
 
 AttentionSteps MultiHeadAttentionImpl::attention_steps(const at::Tensor& x,

@@ -95,6 +95,16 @@ TEST_CASE("load_state_dict lists all problems in one error and changes nothing",
   CHECK_THAT(error, ContainsSubstring("\n  tail.0.running_mean: without memory (meta)"));
   check_same_tensors(state_dict(*net), before);
 
+  torch::nn::Module expanded;
+  expanded.register_parameter("first", at::zeros({2}));
+  expanded.register_buffer("second", at::zeros({1}).expand({3}));
+  Tensors ones;
+  ones.insert("first", at::ones({2}));
+  ones.insert("second", at::ones({3}));
+  CHECK_THAT(error_of_loading(expanded, ones),
+             ContainsSubstring("second: expanded in the module: its elements share memory"));
+  CHECK(expanded.named_parameters()["first"].eq(0).all().item<bool>());
+
   torch::nn::Module on_meta;
   on_meta.register_parameter("weight", at::empty({2}, at::kMeta));
   given.clear();

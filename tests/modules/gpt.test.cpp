@@ -133,6 +133,36 @@ TEST_CASE("GPT computes the same logits in pieces with caches as in one call", "
                     ContainsSubstring("expected caches of equal length, got 0 and 1"));
 }
 
+TEST_CASE("after an error in one block of a GPT every cache is unchanged", "[gpt]") {
+  const at::NoGradGuard no_grad;
+  GPT model(small_gpt_options().seed(1));
+  const at::Tensor idx = random_ids({2, 3});
+  std::vector<KvCache> caches = model->make_caches();
+  model->forward(idx, &caches);
+  caches[1] = KvCache(8);
+  caches[1].append(at::zeros({2, 1, 3, 2}), at::zeros({2, 1, 3, 2}));  // of another model
+  CHECK_THROWS_WITH(model->forward(idx, &caches), ContainsSubstring("KvCache::append"));
+  CHECK(caches[0].length() == 3);
+  CHECK(caches[1].length() == 3);
+}
+
+TEST_CASE("the clone of a GPT keeps the training mode of every module", "[gpt]") {
+  GPT model(small_gpt_options().dropout(0.5));
+  const auto modes = [](const torch::nn::Module& module) {
+    std::vector<bool> training;
+    for (const auto& child : module.modules(/*include_self=*/false)) {
+      training.push_back(child->is_training());
+    }
+    return training;
+  };
+  model->eval();
+  CHECK(modes(*clone_of(model)) == modes(*model));
+  CHECK_FALSE(clone_of(model)->transformer->h->is_training());
+  model->transformer->h[1]->train();
+  model->transformer->ln_f->train();
+  CHECK(modes(*clone_of(model)) == modes(*model));
+}
+
 TEST_CASE("for_each_attention passes the attention steps of each block", "[gpt]") {
   GPT model(small_gpt_options().seed(1));
   scramble(*model, 0.3, 2);

@@ -45,6 +45,18 @@ TEST_CASE("KvCache stores keys and values in the order of the calls", "[kv_cache
   }
 }
 
+TEST_CASE("KvCache::truncate removes the last positions", "[kv_cache]") {
+  const at::Tensor k = at::randn({2, 3, 4, 5});
+  KvCache cache(4);
+  cache.append(k, k);
+  cache.truncate(1);
+  CHECK_THAT(cache.keys(), Equals(k.narrow(2, 0, 1)));
+  CHECK_THROWS_WITH(cache.truncate(2),
+                    ContainsSubstring("KvCache::truncate: expected a length from 0 to 1, got 2"));
+  CHECK_THROWS_WITH(cache.truncate(-1), ContainsSubstring("got -1"));
+  CHECK(cache.length() == 1);
+}
+
 TEST_CASE("KvCache can be moved but not copied", "[kv_cache]") {
   CHECK_FALSE(std::is_copy_constructible_v<KvCache>);  // a copy would share its memory
   const at::Tensor k = at::randn({1, 1, 2, 3});

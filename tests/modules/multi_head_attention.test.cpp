@@ -159,6 +159,20 @@ TEST_CASE("with a cache, the mask covers all cached keys", "[multi_head_attentio
   CHECK_THAT(actual, AllClose(attention(x, all_keep).narrow(1, 3, 2), 1e-5, 1e-6));
 }
 
+TEST_CASE("after an error of MultiHeadAttention the cache is unchanged", "[multi_head_attention]") {
+  const at::NoGradGuard no_grad;
+  MultiHeadAttention attention(MultiHeadAttentionOptions(12, 3).causal(true).seed(5));
+  const at::Tensor x = at::randn({2, 5, 12});
+  const at::Tensor expected = attention(x);
+  KvCache cache(8);
+  attention->forward(x.narrow(1, 0, 3), {}, &cache);
+  CHECK_THROWS_WITH(attention->forward(x.narrow(1, 3, 2), at::ones({2, 7}, at::kBool), &cache),
+                    ContainsSubstring("mask"));
+  CHECK(cache.length() == 3);
+  CHECK_THAT(attention->forward(x.narrow(1, 3, 2), {}, &cache),
+             AllClose(expected.narrow(1, 3, 2), 1e-5, 1e-6));
+}
+
 TEST_CASE("MultiHeadAttention rejects a cache that is too small or would lose gradients",
           "[multi_head_attention]") {
   MultiHeadAttention attention(Options(12, 3));

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "command.h"
 #include "mini/generate.h"
 #include "mini/pretrained.h"
 #include "mini/safetensors.h"
-#include "command.h"
 
 namespace {
 

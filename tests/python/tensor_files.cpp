@@ -15,9 +15,9 @@
 #include <string_view>
 #include <vector>
 
+#include "command.h"
 #include "mini/safetensors.h"
 #include "mini/state_dict.h"
-#include "command.h"
 
 namespace {
 
