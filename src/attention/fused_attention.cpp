@@ -79,8 +79,8 @@ int64_t keys_of_slice(const kernels::HeadInputs& shape) {
   return std::max<int64_t>(kFloats / std::max<int64_t>(floats_of_key, 1) / 64, 1) * 64;
 }
 
-// dq += the sum of `parts` over its first dimension.  parts (parts - 1, heads, Tq, hs)
-void add_parts(const KernelHeads& heads, const at::Tensor& parts, const at::Tensor& dq) {
+// Adds the dq of all parts but the first to dq. more_dq (n_parts - 1, heads, Tq, hs)
+void add_parts(const KernelHeads& heads, const at::Tensor& more_dq, const at::Tensor& dq) {
   const int64_t rows = heads.shape().queries;
   const int64_t width = heads.shape().head_size;
   at::parallel_for(0, heads.count() * rows, 1 + (1 << 15) / std::max<int64_t>(width, 1),
@@ -88,8 +88,8 @@ void add_parts(const KernelHeads& heads, const at::Tensor& parts, const at::Tens
                      for (int64_t i = begin; i < end; ++i) {
                        const kernels::Rows head = heads.mutable_rows(dq, i / rows);
                        float* row = head.data + i % rows * head.stride;
-                       for (int64_t part = 0; part < parts.size(0); ++part) {
-                         const float* added = parts.const_data_ptr<float>() +
+                       for (int64_t part = 0; part < more_dq.size(0); ++part) {
+                         const float* added = more_dq.const_data_ptr<float>() +
                                               (part * heads.count() * rows + i) * width;
                          for (int64_t c = 0; c < width; ++c) row[c] += added[c];
                        }

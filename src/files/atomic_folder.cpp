@@ -96,7 +96,7 @@ void AtomicFolder::commit() {
       rename_folder(new_, target_);
     }
   }
-  sync(target_.parent_path());  // first, so that a power cut leaves one of the two folders
+  sync(target_.parent_path());  // before the removals: a power cut leaves one folder
   remove_folder(new_);
   remove_folder(old_);
   new_.clear();

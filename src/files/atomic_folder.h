@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Replaces a folder of files atomically: its path holds the old folder or the whole new one.
+// Replaces a folder of files as a whole, so that no reader finds a mixture of old and new files.
 #pragma once
 
 #include <filesystem>
@@ -13,14 +13,14 @@ namespace mini::detail {
 ///     folder.commit();
 ///
 /// The caller writes the files to `path()`, a folder `.NAME.new` in the same parent folder. Until
-/// `commit()` the old folder stays unchanged, also after an error, an exception or a kill.
+/// `commit()` the old folder stays unchanged, even after an error, an exception or a kill.
 ///
 /// - `commit()` exchanges the new folder and the old one in one step. If the file system cannot
 ///   exchange folders, `commit()` renames the old folder to `.NAME.old` and then the new folder to
 ///   its path. After a kill between these two renames, `find()` returns `.NAME.old`, and the next
 ///   AtomicFolder of this path renames it back.
-/// - Leftovers of a killed process are never found; the next AtomicFolder of this path removes
-///   them. A path may have only one writer at a time.
+/// - `find()` never returns an incomplete folder. The next AtomicFolder of this path removes what a
+///   killed process left. A path may have only one writer at a time.
 /// - `commit()` replaces an old folder only if each of its entries is a file that the new folder
 ///   has too.
 ///
@@ -41,7 +41,7 @@ class AtomicFolder {
   void commit();
 
   /// The folder that was committed last to `path`. That is `path`, with links followed, or
-  /// `.NAME.old` after an interrupted `commit()`. The folder may not exist.
+  /// `.NAME.old` after an interrupted `commit()`. The folder need not exist.
   static std::filesystem::path find(const std::filesystem::path& path);
 
  private:

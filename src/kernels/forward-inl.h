@@ -11,8 +11,8 @@
 //   output = O / l;  keep m and log l                 NormalizerAndLogSum
 //
 // All exponentials and logarithms are in base 2. S and P are stored transposed: keys are rows,
-// queries are lanes. A panel of queries runs these steps together. The next panel then reads the
-// same block of keys from the cache.
+// queries are lanes. For each block of keys, queries are processed in panels of kPanel (two
+// vectors), so that the block stays in the cache for all panels.
 //
 // Source  Milakov, Gimelshein 2018, "Online normalizer calculation for softmax"; Dao et al. 2022,
 //         "FlashAttention", algorithm 1.
@@ -102,8 +102,8 @@ struct StoreScoreRows {
   }
 };
 
-// scores: (keys, kPanel), block_max: (kPanel). If no query of a vector sees a key, the score is not
-// written and the key does not count for the maximum.
+// scores: (keys, kPanel), block_max: (kPanel). Vectors of queries that see no key of a tile are
+// skipped: their scores are not written and do not enter the maximum.
 HWY_INLINE void StoreScores(const ScoreBlock& block, float* scores, float* block_max) {
   for (int64_t lane = 0; lane < kPanel; ++lane) block_max[lane] = -kInfinity;
   for (int64_t j = 0; j < block.keys; j += kTileRows) {
@@ -240,7 +240,7 @@ HWY_INLINE void MarkInfiniteRows(const HeadInputs& head, int64_t first_query, in
   }
 }
 
-// normalizer = 1 / l, or 0 for a query that sees no key, so that its output is 0 / 0 := 0.
+// normalizer = 1 / l, or 0 for a query that sees no key, so that its output is 0 and not NaN.
 HWY_INLINE void NormalizerAndLogSum(const float* row_max, const float* row_sum, int64_t queries,
                                     float* normalizer, float* row_max_out, float* log_sum_out) {
   const D d;

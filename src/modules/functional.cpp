@@ -41,7 +41,8 @@ bool needs_gradient(std::initializer_list<at::Tensor> tensors) {
                      [](const auto& t) { return t.defined() && t.requires_grad(); });
 }
 
-// Calls body(first, count) for consecutive pieces of n elements, in parallel if n > grain.
+// Splits [0, n) into consecutive ranges and calls body(first, count) for each, in parallel if n >
+// grain.
 template <class Body>
 void for_each_piece(int64_t n, int64_t grain, const Body& body) {
   at::parallel_for(0, n, grain, [&](int64_t begin, int64_t end) { body(begin, end - begin); });
@@ -49,8 +50,9 @@ void for_each_piece(int64_t n, int64_t grain, const Body& body) {
 
 // ---- split_heads
 
-// Autograd of plain views would concatenate their gradients on one thread into a new buffer. Fused
-// attention writes dq, dk and dv into one packed tensor, which is returned without a copy.
+// With the views alone, autograd would pad each gradient with zeros to the size of `packed` and add
+// the three. Fused attention writes dq, dk and dv into one packed tensor, which the backward pass
+// returns without a copy.
 struct SplitHeads : public torch::autograd::Function<SplitHeads> {
   static variable_list forward(AutogradContext* /*context*/, const at::Tensor& packed,
                                int64_t n_head) {

@@ -15,17 +15,17 @@
 #include <omp.h>
 #endif
 
-// MKL's function: sets the number of threads of the calling thread and returns the previous number.
-// Null if LibTorch was built without MKL.
+// Sets how many threads MKL uses for calls from this thread, and returns the previous number. Null
+// if LibTorch was built without MKL.
 extern "C" __attribute__((weak)) int MKL_Set_Num_Threads_Local(int threads);
 
 namespace mini {
 namespace {
 
-// While an object exists, LibTorch's operations on the calling thread use one thread.
-// at::set_num_threads would also change the number for threads that start later. LibTorch's
-// operations run on one thread inside a parallel region anyway, but MKL would still split its
-// products for several threads and copy each piece.
+// While an object exists, LibTorch's operations on the calling thread use one thread. This class
+// does not call at::set_num_threads, which would also change the number for threads that start
+// later. LibTorch's operations run on one thread inside a parallel region anyway, but MKL would
+// still split its products for several threads and copy each piece.
 class OneThread {
  public:
   OneThread() {
