@@ -53,7 +53,8 @@ const std::vector<RunSetting>& run_settings() {
        "Text file; the last tenth of it is for validation only", "FILE"},
       {"init_from", &RunConfig::init_from, file_name(),
        "Start with the weights, sizes and tokenizer of this model: the folder of a run, a "
-       "checkpoint, or a GPT-2 (config.json, model.safetensors), whose text is token ids",
+       "checkpoint, or a GPT-2 (config.json, model.safetensors). For a GPT-2, --data must "
+       "contain token ids: '1 2 3'",
        "MODEL"},
       {"tokenizer", &RunConfig::tokenizer, one_of({"characters", "bytes"}),
        "Tokens: characters or bytes"},
@@ -72,7 +73,7 @@ const std::vector<RunSetting>& run_settings() {
       {"min_learning_rate", &RunConfig::min_learning_rate, number_from_zero(),
        "Learning rate at the end of the cosine schedule", "", "a tenth of --learning-rate"},
       {"warmup_steps", &RunConfig::warmup_steps, whole_number(), "Steps of linear warm-up", "",
-       fmt::format("{}, at most a tenth of --steps", RunConfig().warmup_steps)},
+       fmt::format("{} or a tenth of --steps, whichever is less", RunConfig().warmup_steps)},
       {"schedule", &RunConfig::schedule, one_of({"cosine", "constant"}),
        "Learning rate after warm-up: cosine decay or constant"},
       {"weight_decay", &RunConfig::weight_decay, number_from_zero(),

@@ -24,7 +24,8 @@ constexpr const char* kMetricsFile = "metrics.jsonl";
 /// Help for the option --model, whose value goes to `load_trained_model`.
 constexpr const char* kModelHelp =
     "Folder of a run (for its best checkpoint, or its last if there is no best yet), of a "
-    "checkpoint, or of a GPT-2 (config.json, model.safetensors), whose text is token ids: '1 2 3'";
+    "checkpoint, or of a GPT-2 (config.json, model.safetensors). For a GPT-2, write the text as "
+    "token ids: '1 2 3'";
 
 struct TrainedModel {
   GPT model;

@@ -72,9 +72,9 @@ struct AttentionPath {
 ///
 /// Each row of weights sums to 1. If a row sees no key, its weights, output and gradients are 0,
 /// never NaN. Finite scores of any magnitude do not overflow: the softmax behaves as if the row
-/// maximum were subtracted first. NaN and infinity propagate to every row that sees them. A hidden
-/// key never affects the output. The value (row of v) of a hidden key is multiplied by weight 0; if
-/// the value is NaN or infinite, the output may be NaN, since 0 * NaN is NaN.
+/// maximum were subtracted first. NaN and infinity propagate to every row that sees them. The row
+/// of k of a hidden key never affects the output. Its row of v is multiplied by weight 0; if that
+/// row holds NaN or infinity, the output may be NaN, since 0 * NaN is NaN.
 ///
 /// Gradients flow to q, k, v and a floating mask, and may be differentiated again.
 /// Throws c10::Error before any work if dtypes, devices, shapes or options are invalid.

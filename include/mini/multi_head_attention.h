@@ -23,7 +23,7 @@
 namespace mini {
 
 namespace detail {
-enum class Weights : bool;  // internal; the default {} initialises the weights
+enum class Weights : bool;  // internal: the default argument {} initialises the weights
 }
 
 /// Options for `MultiHeadAttention`.

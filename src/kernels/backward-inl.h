@@ -9,9 +9,10 @@
 //       dv += P^T dO;  dk += dS^T q                    AddKeyGradients
 //       dq += dS k                                     AddQueryGradients
 //
-// S, P and dS are stored transposed, as in the forward pass: keys are rows, queries are lanes. The
-// packed dO and delta are multiplied by scale before the loop. Each product of two blocks is summed
-// from 0 in registers and then added to its gradient. This rounds less than one long sum.
+// S, P and dS are stored transposed, as in the forward pass: keys are rows, queries are lanes.
+// PrepareQueries multiplies delta and the panels of dO by scale, once per block of queries. Each
+// product of two blocks is summed from 0 in registers and then added to its gradient. This rounds
+// less than one long sum.
 //
 // Source  Dao 2023, "FlashAttention-2", algorithm 2.
 
@@ -62,9 +63,9 @@ struct BackwardScratch {
   int64_t q_stride, o_stride;
   float* q_panels;         // panels of (hs, kPanel), times ScoreFactors::query
   float* d_output_panels;  // panels of (d_v, kPanel), times scale
-  float* q;                // in whole vectors, (queries, q_stride)
-  float* d_output;         // in whole vectors, (queries, o_stride)
-  float* k;                // in whole vectors, (keys, q_stride)
+  float* q;                // rows padded to whole vectors, (queries, q_stride)
+  float* d_output;         // rows padded to whole vectors, (queries, o_stride)
+  float* k;                // rows padded to whole vectors, (keys, q_stride)
   float* row_max;          // m, (queries)
   float* log_sum;          // log2 l, (queries)
   float* delta;            // scale * rowsum(dO * output), (queries)
@@ -112,8 +113,8 @@ HWY_INLINE void ScoreGradientTile(const ScoreGradientStep& step, int64_t j, int6
   }
 
   // scale * dP = scale * v_j . dO_i;  dS = P * (scale * dP - scale * delta)
-  // If a query sees one key, the weight is 1 whatever the score, and dS is 0. Rounding would leave
-  // dP - delta.
+  // If a query sees one key, its weight is 1 whatever the score, and dP = delta, so dS is 0. The
+  // computed dP and delta differ by rounding, so dS is set to 0 where P is 1.
   const V one = hn::Set(d, 1.0F);
   SetZero(tile);
   MultiplyAdd(RowsOfA<kRows>(From(step.v, j).data, step.v.stride, rows), step.d_output + lane,
@@ -180,7 +181,7 @@ struct AddToRows {
   }
 };
 
-// gradient (+)= transposed b over queries; rows of `transposed` are keys.
+// gradient (+)= `transposed` * b, summed over queries; rows of `transposed` are keys.
 template <int kRows>
 struct KeyGradientRows {
   static HWY_NOINLINE void Run(const float* transposed, ConstRows b, int64_t queries,
@@ -190,7 +191,7 @@ struct KeyGradientRows {
   }
 };
 
-// gradient (+)= transposed^T b over keys; columns of `transposed` are queries.
+// gradient (+)= `transposed`^T * b, summed over keys; columns of `transposed` are queries.
 template <int kRows>
 struct QueryGradientRows {
   static HWY_NOINLINE void Run(const float* transposed, ConstRows b, int64_t keys, int64_t column,
@@ -232,7 +233,7 @@ HWY_INLINE void AddQueryGradients(const float* transposed, ConstRows k, int64_t 
 // ---- The driver.
 
 struct QueryBlock {
-  ConstRows q, d_output;  // in whole vectors
+  ConstRows q, d_output;  // rows that can be read in whole vectors
 };
 
 HWY_INLINE QueryBlock PrepareQueries(const HeadInputs& head, const Backward& gradients,
