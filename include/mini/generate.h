@@ -38,8 +38,7 @@ struct GenerateOptions {
   /// Keep exactly the k most likely tokens. Ties go to the lower ids. Values above V keep all.
   std::optional<int64_t> top_k = std::nullopt;
   /// In (0, 1]. Keep the smallest set of most likely tokens whose probabilities sum to at least
-  /// top_p.
-  /// The probabilities are renormalised after top_k. Ties go to the lower ids.
+  /// top_p. The probabilities are renormalised after top_k. Ties go to the lower ids.
   std::optional<double> top_p = std::nullopt;
   /// Seed of a generator that only this call uses. If unset, the call uses LibTorch's global
   /// generator. Each new token of each sequence takes one random number, in batch order; greedy

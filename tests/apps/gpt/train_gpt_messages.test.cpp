@@ -128,7 +128,7 @@ TEST_CASE("train_gpt --help shows each setting with its default", "[app][train_g
   for (const char* fragment :
        {"--data FILE Text file", "--batch-size INT Windows per batch, B (default: 32) ",
         "(default: 0.001) ", "(default: a tenth of --learning-rate) ",
-        "(default: 100, at most a tenth of --steps) ", "(default: LibTorch's choice) ",
+        "(default: 100 or a tenth of --steps, whichever is less) ", "(default: LibTorch's choice) ",
         "(default: 1337) ", "--bias Add ", "--eval-every INT ", "(excludes --output) "}) {
     CHECK_THAT(text, ContainsSubstring(fragment));
   }
