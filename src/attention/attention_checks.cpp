@@ -98,11 +98,10 @@ void check_mask(const char* function, const at::Tensor& q, const at::Tensor& k,
 
 void check_numbers(const char* function, const at::Tensor& q, const AttentionOptions& options) {
   if (options.scale) {
-    const bool computed_in_double = q.scalar_type() == at::kDouble;
-    TORCH_CHECK(
-        std::isfinite(computed_in_double ? *options.scale : static_cast<float>(*options.scale)),
-        function, ": expected a finite scale",
-        computed_in_double ? "" : ", one that float32 can hold", ", got ", *options.scale);
+    TORCH_CHECK(std::isfinite(*options.scale), function, ": expected a finite scale, got ",
+                *options.scale);
+    TORCH_CHECK(q.scalar_type() == at::kDouble || std::isfinite(static_cast<float>(*options.scale)),
+                function, ": expected a scale that float32 can hold, got ", *options.scale);
   } else {
     TORCH_CHECK(q.sym_size(-1) > 0, function,
                 ": the default scale 1 / sqrt(d_k) is undefined for d_k = 0; pass a scale, got q ",

@@ -116,7 +116,7 @@ TEST_CASE("a scale that float32 cannot hold is an error, unless float64 is compu
           "[attention]") {
   const Inputs in = random_inputs({}, 2, 2, 1, 1);
   CHECK_THROWS_WITH(mini::scaled_dot_product_attention(in.q, in.k, in.v, {.scale = 1e39}),
-                    ContainsSubstring("one that float32 can hold, got 1e+39"));
+                    ContainsSubstring("expected a scale that float32 can hold, got 1e+39"));
   const Inputs wide = in.to(at::kDouble);
   CHECK(mini::scaled_dot_product_attention(wide.q, wide.k, wide.v, {.scale = 1e39})
             .isfinite()
