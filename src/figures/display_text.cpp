@@ -44,9 +44,7 @@ std::string replacement(char32_t c) {
 }
 
 int64_t character_width(char32_t c) {
-  if (c < 0x80) {
-    return 1;
-  }
+  if (c < 0x80) return 1;
   // wcwidth() needs a UTF-8 locale.
   static const locale_t utf8_locale = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   const locale_t before = ::uselocale(utf8_locale);
@@ -80,9 +78,7 @@ int64_t display_width(std::string_view printable_text) {
 
 int64_t widest(const std::vector<std::string>& printable_texts) {
   int64_t width = 0;
-  for (const std::string& text : printable_texts) {
-    width = std::max(width, display_width(text));
-  }
+  for (const std::string& text : printable_texts) width = std::max(width, display_width(text));
   return width;
 }
 
@@ -91,12 +87,8 @@ std::string spaces(int64_t count) {
 }
 
 std::string shortened(const std::string& printable_text, int64_t width) {
-  if (display_width(printable_text) <= width) {
-    return printable_text;
-  }
-  if (width <= 0) {
-    return "";
-  }
+  if (display_width(printable_text) <= width) return printable_text;
+  if (width <= 0) return "";
   std::string_view rest = printable_text;
   for (int64_t columns = 1;;) {  // the ellipsis
     const Character next = next_character(rest);
@@ -137,9 +129,7 @@ NumberForm number_form(double largest, int decimals) {
 }
 
 std::string number_text(double value, NumberForm form) {
-  if (!std::isfinite(value)) {
-    return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-  }
+  if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
   char buffer[400];  // the largest double has 309 digits before the decimal point
   const auto format = form.scientific ? std::chars_format::scientific : std::chars_format::fixed;
   const auto result = std::to_chars(buffer, buffer + sizeof buffer, value, format, form.decimals);
@@ -151,9 +141,7 @@ std::string number_text(double value, NumberForm form) {
 
 std::string without_trailing_zeros(std::string fixed_point) {
   fixed_point.erase(fixed_point.find_last_not_of('0') + 1);
-  if (fixed_point.back() == '.') {
-    fixed_point.pop_back();
-  }
+  if (fixed_point.back() == '.') fixed_point.pop_back();
   return fixed_point;
 }
 

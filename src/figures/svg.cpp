@@ -68,9 +68,7 @@ double text_width(std::string_view printable_text, double size) {
 }
 
 void Svg::text(double x, double y, std::string_view content, const TextStyle& style) {
-  if (content.empty()) {
-    return;
-  }
+  if (content.empty()) return;
   // Few programs other than browsers support dominant-baseline, so y moves down to the baseline.
   const double down = 0.35 * style.size;
   const std::string at_x = coordinate(style.upwards ? x + down : x),

@@ -42,9 +42,7 @@ std::uint64_t byte_size(const SafetensorsEntry& entry) {
 }
 
 void check_name(const std::string& name) {
-  if (name.find('\0') != std::string::npos) {
-    refuse(tensor_name(name) + ": the name contains a NUL");
-  }
+  if (name.find('\0') != std::string::npos) refuse(tensor_name(name) + ": the name contains a NUL");
 }
 
 void refuse(const std::string& message) { throw std::invalid_argument(message); }

@@ -28,9 +28,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
 
   bool start_object(std::size_t) override {
     if (place_ == Place::kStart) return enter(Place::kHeader);
-    if (place_ == Place::kHeader) {
-      return enter(in_metadata_ ? Place::kMetadata : Place::kTensor);
-    }
+    if (place_ == Place::kHeader) return enter(in_metadata_ ? Place::kMetadata : Place::kTensor);
     unexpected("an object");
   }
 

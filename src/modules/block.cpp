@@ -30,9 +30,7 @@ LayerNormImpl::LayerNormImpl(LayerNormOptions options_) : options(std::move(opti
 void LayerNormImpl::reset() {
   TORCH_CHECK(options.n_embd() > 0, "LayerNorm: expected n_embd above 0, got ", options.n_embd());
   weight = register_parameter("weight", at::ones({options.n_embd()}));
-  if (options.bias()) {
-    bias = register_parameter("bias", at::zeros({options.n_embd()}));
-  }
+  if (options.bias()) bias = register_parameter("bias", at::zeros({options.n_embd()}));
 }
 
 void LayerNormImpl::pretty_print(std::ostream& stream) const {

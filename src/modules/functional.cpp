@@ -197,9 +197,7 @@ struct LayerNorm : public torch::autograd::Function<LayerNorm> {
     }
     variable_list gradients =
         run_layer_norm_backward(upstream[0].contiguous(), x.contiguous(), weight, mean, rstd);
-    if (!bias) {
-      gradients[2] = at::Tensor();
-    }
+    if (!bias) gradients[2] = at::Tensor();
     return gradients;
   }
 };
@@ -207,17 +205,13 @@ struct LayerNorm : public torch::autograd::Function<LayerNorm> {
 }  // namespace
 
 std::vector<at::Tensor> split_heads(const at::Tensor& packed, int64_t n_head) {
-  if (is_plain(packed) && needs_gradient({packed})) {
-    return SplitHeads::apply(packed, n_head);
-  }
+  if (is_plain(packed) && needs_gradient({packed})) return SplitHeads::apply(packed, n_head);
   auto [q, k, v] = split_packed(packed, n_head);
   return {q, k, v};
 }
 
 at::Tensor gelu(const at::Tensor& x, const std::string& approximate) {
-  if (approximate != "none" || !is_plain(x)) {
-    return at::gelu(x, approximate);
-  }
+  if (approximate != "none" || !is_plain(x)) return at::gelu(x, approximate);
   return needs_gradient({x}) ? Gelu::apply(x) : Gelu::run(x);
 }
 

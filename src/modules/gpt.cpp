@@ -90,9 +90,7 @@ void TransformerImpl::build(detail::Weights weights) {
   }
   ln_f =
       register_module("ln_f", LayerNorm(LayerNormOptions(options.n_embd()).bias(options.bias())));
-  if (weights == detail::Weights::kDrawn) {
-    draw_weights(*this, options);
-  }
+  if (weights == detail::Weights::kDrawn) draw_weights(*this, options);
 }
 
 void TransformerImpl::pretty_print(std::ostream& stream) const {
