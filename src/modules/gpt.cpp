@@ -66,8 +66,6 @@ int64_t cached_length(const std::vector<KvCache>* caches) {
 const std::map<std::string, std::string> kGPTAliases = {
     {"lm_head.weight", "transformer.wte.weight"}};
 
-GPTOptions::GPTOptions(int64_t vocab_size) : vocab_size_(vocab_size) {}
-
 // ---- Transformer
 
 TransformerImpl::TransformerImpl(GPTOptions options_, detail::Weights weights)
