@@ -17,16 +17,10 @@ namespace {
 constexpr char32_t kReplacement = 0xfffd;
 constexpr std::string_view kEllipsis = "\u2026";
 
-struct Character {
-  char32_t code_point;
-  size_t bytes;
-};
-
 // The first character of `text`. A byte that does not begin a character counts as kReplacement.
-Character next_character(std::string_view text) {
+Utf8 next_character(std::string_view text) {
   const Utf8 next = first_character(text);
-  return next.kind == Utf8::kCharacter ? Character{next.code_point, next.length}
-                                       : Character{kReplacement, 1};
+  return next.kind == Utf8::kCharacter ? next : Utf8{Utf8::kInvalid, kReplacement, 1};
 }
 
 // What replaces a character that a terminal or an XML parser would not show as text, else "".
@@ -58,10 +52,10 @@ int64_t character_width(char32_t c) {
 std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
-    const Character next = next_character(text);
+    const Utf8 next = next_character(text);
     const std::string replaced = replacement(next.code_point);
-    result += replaced.empty() ? text.substr(0, next.bytes) : replaced;
-    text.remove_prefix(next.bytes);
+    result += replaced.empty() ? text.substr(0, next.length) : replaced;
+    text.remove_prefix(next.length);
   }
   return result;
 }
@@ -69,9 +63,9 @@ std::string printable(std::string_view text) {
 int64_t display_width(std::string_view printable_text) {
   int64_t width = 0;
   while (!printable_text.empty()) {
-    const Character next = next_character(printable_text);
+    const Utf8 next = next_character(printable_text);
     width += character_width(next.code_point);
-    printable_text.remove_prefix(next.bytes);
+    printable_text.remove_prefix(next.length);
   }
   return width;
 }
@@ -91,12 +85,12 @@ std::string shortened(const std::string& printable_text, int64_t width) {
   if (width <= 0) return "";
   std::string_view rest = printable_text;
   for (int64_t columns = 1;;) {  // the ellipsis
-    const Character next = next_character(rest);
+    const Utf8 next = next_character(rest);
     columns += character_width(next.code_point);
     if (columns > width) {
       return printable_text.substr(0, printable_text.size() - rest.size()).append(kEllipsis);
     }
-    rest.remove_prefix(next.bytes);
+    rest.remove_prefix(next.length);
   }
 }
 

@@ -138,9 +138,8 @@ HeatScale::HeatScale(const std::vector<HeatMap>& maps, const HeatMapOptions& opt
   if (has_values_) {
     low_ = options.low.value_or(std::min(smallest, options.high.value_or(smallest)));
     high_ = options.high.value_or(std::max(largest, options.low.value_or(largest)));
-    const bool integers = std::none_of(maps.begin(), maps.end(), [](const HeatMap& map) {
-      return map.values.is_floating_point();
-    });
+    const bool integers = std::ranges::none_of(
+        maps, [](const HeatMap& map) { return map.values.is_floating_point(); });
     form_ = number_form(std::max({-smallest, largest, -low_, high_}),
                         options.decimals.value_or(integers ? 0 : 2));
     text_width_ = form_.scientific

@@ -104,6 +104,8 @@ std::vector<Point> thinned(const std::vector<Point>& points) {
   return kept;
 }
 
+std::string short_text(const std::string& text) { return shortened(printable(text), kLongestName); }
+
 struct LegendEntry {
   std::string name;
   double x;  // from the chart's left edge
@@ -115,7 +117,7 @@ std::vector<LegendEntry> legend_of(const LineChart& chart) {
   double x = 0;
   int line = 0;
   for (const Curve& curve : chart.curves) {
-    const std::string name = shortened(printable(curve.name), kLongestName);
+    const std::string name = short_text(curve.name);
     const double width = kSampleWidth + Svg::kTextGap + text_width(name);
     if (x > 0 && x + width > kChartWidth) {
       x = 0;
@@ -153,8 +155,7 @@ class Plot {
   double bottom() const { return top_ + kPlotHeight + 3 * kLineHeight; }
 
   void draw(Svg& svg) const {
-    svg.text(outer_left_, outer_top_ + kLineHeight / 2,
-             shortened(printable(chart_.title), kLongestName),
+    svg.text(outer_left_, outer_top_ + kLineHeight / 2, short_text(chart_.title),
              {.size = Svg::kTitleSize, .bold = true});
     draw_legend(svg);
     draw_axes(svg);
@@ -221,7 +222,7 @@ class Plot {
     if (!x_axis_.shows(mark.x) || x_of(mark.x) < left_ || x_of(mark.x) > left_ + width_) return;
     const double x = x_of(mark.x);
     draw_vertical(svg, x, {.color = kMarkColor, .dashes = "4 3"});
-    const std::string name = shortened(printable(mark.name), kLongestName);
+    const std::string name = short_text(mark.name);
     const double half = text_width(name) / 2;
     svg.text(std::clamp(x, outer_left_ + half, left_ + width_ - half), top_ - kLineHeight / 2, name,
              {.anchor = "middle", .fill = Svg::kFaint});

@@ -20,8 +20,7 @@ constexpr std::array<SafetensorsDtype, 22> kDtypes = {{
 }  // namespace
 
 const SafetensorsDtype* find_dtype(std::string_view name) {
-  const auto* found = std::find_if(kDtypes.begin(), kDtypes.end(),
-                                   [&](const auto& dtype) { return dtype.name == name; });
+  const auto* found = std::ranges::find(kDtypes, name, &SafetensorsDtype::name);
   return found == kDtypes.end() ? nullptr : found;
 }
 

@@ -37,8 +37,7 @@ bool is_plain(const at::Tensor& tensor) {
 
 bool needs_gradient(std::initializer_list<at::Tensor> tensors) {
   return at::GradMode::is_enabled() &&
-         std::any_of(tensors.begin(), tensors.end(),
-                     [](const auto& t) { return t.defined() && t.requires_grad(); });
+         std::ranges::any_of(tensors, [](auto& t) { return t.defined() && t.requires_grad(); });
 }
 
 // Calls body(first, count) for consecutive pieces of n elements, in parallel if n > grain.
