@@ -16,8 +16,8 @@ class LargestInBins {
  public:
   LargestInBins(int64_t rows, int64_t columns, int64_t rows_each, int64_t columns_each);
 
-  /// Adds the next row, of double or float. If `count` is less than `columns`, the other values are
-  /// ignored.
+  /// Adds the next row. Number is double or float. If `count` is less than `columns`, the other
+  /// values are ignored.
   template <typename Number>
   void add_row(const Number* values, int64_t count);
 

@@ -229,8 +229,7 @@ SafetensorsHeader read_safetensors_header(std::string_view file) {
   if (file.starts_with("PK\x03\x04")) {
     refuse(
         "expected a safetensors file, got a ZIP archive, the format of torch.save; save the "
-        "tensors "
-        "with safetensors.torch.save_file");
+        "tensors with safetensors.torch.save_file");
   }
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof length);
