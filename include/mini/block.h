@@ -25,7 +25,7 @@ namespace mini {
 
 /// Options for `LayerNorm`.  Example: `LayerNorm norm(LayerNormOptions(128).bias(true));`
 struct MINI_API LayerNormOptions {
-  explicit LayerNormOptions(int64_t n_embd);
+  explicit LayerNormOptions(int64_t n_embd) : n_embd_(n_embd) {}
   /// Width of the rows, C.
   TORCH_ARG(int64_t, n_embd);
   /// Add a learned bias. `torch::nn::LayerNorm` cannot leave it out.
@@ -53,7 +53,7 @@ TORCH_MODULE(LayerNorm);
 
 /// Options for `Mlp`.  Example: `Mlp mlp(MlpOptions(128).dropout(0.1));`
 struct MINI_API MlpOptions {
-  explicit MlpOptions(int64_t n_embd);
+  explicit MlpOptions(int64_t n_embd) : n_embd_(n_embd) {}
   /// Width of input and output, C. The hidden layer has width 4 C.
   TORCH_ARG(int64_t, n_embd);
   /// Give both layers a bias.
@@ -90,7 +90,7 @@ TORCH_MODULE(Mlp);
 
 /// Options for `Block`.  Example: `Block block(BlockOptions(128, 4).causal(true));`
 struct MINI_API BlockOptions {
-  BlockOptions(int64_t n_embd, int64_t n_head);
+  BlockOptions(int64_t n_embd, int64_t n_head) : n_embd_(n_embd), n_head_(n_head) {}
   /// Width of input and output, C.
   TORCH_ARG(int64_t, n_embd);
   /// Number of heads, nh; divides C.

@@ -31,7 +31,7 @@ namespace mini {
 
 /// Options for `GPT`.  Example: `GPT model(GPTOptions(65).block_size(256).seed(1337));`
 struct MINI_API GPTOptions {
-  explicit GPTOptions(int64_t vocab_size);
+  explicit GPTOptions(int64_t vocab_size) : vocab_size_(vocab_size) {}
   /// Number of token ids, V.
   TORCH_ARG(int64_t, vocab_size);
   /// Maximum length of a sequence; the number of learned positions.

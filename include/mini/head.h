@@ -22,7 +22,7 @@ namespace mini {
 
 /// Options for `Head`.  Example: `Head head(HeadOptions(128, 32).causal(true).dropout(0.1));`
 struct MINI_API HeadOptions {
-  HeadOptions(int64_t n_embd, int64_t head_size);
+  HeadOptions(int64_t n_embd, int64_t head_size) : n_embd_(n_embd), head_size_(head_size) {}
   /// Width of the input, C.
   TORCH_ARG(int64_t, n_embd);
   /// Width of query, key and value, hs.

@@ -29,7 +29,7 @@ enum class Weights : bool;  // internal: the default argument {} initialises the
 /// Options for `MultiHeadAttention`.
 /// Example: `MultiHeadAttention attention(MultiHeadAttentionOptions(128, 4).causal(true));`
 struct MINI_API MultiHeadAttentionOptions {
-  MultiHeadAttentionOptions(int64_t n_embd, int64_t n_head);
+  MultiHeadAttentionOptions(int64_t n_embd, int64_t n_head) : n_embd_(n_embd), n_head_(n_head) {}
   /// Width of input and output, C.
   TORCH_ARG(int64_t, n_embd);
   /// Number of heads, nh; divides C.

@@ -34,9 +34,7 @@ at::Tensor scaled_dot_product_attention(const at::Tensor& q, const at::Tensor& k
   if (detail::fused_attention_obstacle(q, k, v, options) != nullptr) {
     return detail::composite_attention(q, k, v, options).output;
   }
-  if (needs_dispatcher(q, k, v, options)) {
-    return detail::dispatch_fused_attention(q, k, v, options);
-  }
+  if (needs_dispatcher(q, k, v, options)) return detail::dispatch_fused_attention(q, k, v, options);
   return detail::fused_attention_forward(q, k, v, options, /*keep_stats=*/false).output;
 }
 

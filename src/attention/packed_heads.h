@@ -30,9 +30,7 @@ inline at::DimVector packed_sizes(const at::Tensor& part) {
 
 /// Whether q, k and v have the memory layout that `split_packed` returns for a contiguous tensor.
 inline bool are_packed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  if (q.dim() < 3 || q.numel() == 0 || !k.is_alias_of(q) || !v.is_alias_of(q)) {
-    return false;
-  }
+  if (q.dim() < 3 || q.numel() == 0 || !k.is_alias_of(q) || !v.is_alias_of(q)) return false;
   const int64_t C = q.size(-3) * q.size(-1);
   at::DimVector strides(q.sizes());
   strides.end()[-1] = 1;

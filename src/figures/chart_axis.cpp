@@ -20,9 +20,7 @@ constexpr double kRounding = 1e-9;
 double round_step(double least) {
   const double power = std::pow(10, std::floor(std::log10(least)));
   for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= least * (1 - kRounding)) {
-      return factor * power;
-    }
+    if (factor * power >= least * (1 - kRounding)) return factor * power;
   }
   return 10 * power;
 }
@@ -34,27 +32,21 @@ std::vector<double> linear_ticks(double low, double high) {
   const double first = std::ceil(low / step - kRounding);
   const double count = std::min(std::floor(high / step + kRounding) - first, 2 * kMostTicks);
   std::vector<double> ticks;
-  for (int i = 0; i <= count; ++i) {
-    ticks.push_back((first + i) * step);
-  }
+  for (int i = 0; i <= count; ++i) ticks.push_back((first + i) * step);
   return ticks;
 }
 
 // Powers of ten. If the axis covers few decades, 2 and 5 times these powers too.
 std::vector<double> logarithmic_ticks(double low, double high) {
   const double decades = std::log10(high) - std::log10(low);
-  if (decades < 1) {
-    return linear_ticks(low, high);
-  }
+  if (decades < 1) return linear_ticks(low, high);
   const double step = std::ceil(decades / kMostTicks);
   const double first = std::ceil(std::floor(std::log10(low)) / step);
   std::vector<double> ticks;
   for (int i = 0; i <= 2 * kMostTicks; ++i) {
     const double power = std::pow(10, (first + i) * step);
     for (const double factor : {1.0, 2.0, 5.0}) {
-      if (factor == 1 || decades < kFewDecades) {
-        ticks.push_back(factor * power);
-      }
+      if (factor == 1 || decades < kFewDecades) ticks.push_back(factor * power);
     }
   }
   return ticks;
@@ -64,9 +56,7 @@ std::string superscript(int number) {
   constexpr const char* kDigits[] = {"\u2070", "\u00b9", "\u00b2", "\u00b3", "\u2074",
                                      "\u2075", "\u2076", "\u2077", "\u2078", "\u2079"};
   std::string text = number < 0 ? "\u207b" : "";
-  for (const char digit : std::to_string(std::abs(number))) {
-    text += kDigits[digit - '0'];
-  }
+  for (const char digit : std::to_string(std::abs(number))) text += kDigits[digit - '0'];
   return text;
 }
 

@@ -8,23 +8,24 @@
 namespace mini::detail {
 namespace {
 
-constexpr std::array<int, 6> kCubeLevels = {0, 95, 135, 175, 215, 255};
 constexpr int kFirstOfCube = 16;
 constexpr int kFirstGrey = 232;
-constexpr int kGreys = 24;
+constexpr int kLastGrey = 255;
 
-int grey_level(int index) { return 8 + 10 * index; }
-
-int squared_distance(Color color, int red, int green, int blue) {
-  const int r = color.red - red, g = color.green - green, b = color.blue - blue;
-  return r * r + g * g + b * b;
+// xterm's colour of this index, in its cube or its greys.
+Color xterm_color(int index) {
+  constexpr std::array<uint8_t, 6> kLevels = {0, 95, 135, 175, 215, 255};
+  if (index >= kFirstGrey) {
+    const auto grey = static_cast<uint8_t>(8 + 10 * (index - kFirstGrey));
+    return {grey, grey, grey};
+  }
+  const auto place = static_cast<size_t>(index - kFirstOfCube);
+  return {kLevels[place / 36], kLevels[place / 6 % 6], kLevels[place % 6]};
 }
 
-int nearest_level(int value) {
-  const auto* const nearest =
-      std::min_element(kCubeLevels.begin(), kCubeLevels.end(),
-                       [&](int a, int b) { return std::abs(a - value) < std::abs(b - value); });
-  return static_cast<int>(nearest - kCubeLevels.begin());
+int squared_distance(Color a, Color b) {
+  const int red = a.red - b.red, green = a.green - b.green, blue = a.blue - b.blue;
+  return red * red + green * green + blue * blue;
 }
 
 }  // namespace
@@ -62,18 +63,10 @@ std::string hex(Color color) {
 }
 
 int xterm_index(Color color) {
-  const int r = nearest_level(color.red), g = nearest_level(color.green),
-            b = nearest_level(color.blue);
-  int best = kFirstOfCube + 36 * r + 6 * g + b;
-  int least =
-      squared_distance(color, kCubeLevels[static_cast<size_t>(r)],
-                       kCubeLevels[static_cast<size_t>(g)], kCubeLevels[static_cast<size_t>(b)]);
-  for (int grey = 0; grey < kGreys; ++grey) {
-    const int level = grey_level(grey);
-    if (const int distance = squared_distance(color, level, level, level); distance < least) {
-      least = distance;
-      best = kFirstGrey + grey;
-    }
+  int best = kFirstOfCube;
+  for (int index = kFirstOfCube + 1; index <= kLastGrey; ++index) {
+    const int distance = squared_distance(color, xterm_color(index));
+    if (distance < squared_distance(color, xterm_color(best))) best = index;
   }
   return best;
 }

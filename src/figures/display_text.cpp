@@ -17,16 +17,10 @@ namespace {
 constexpr char32_t kReplacement = 0xfffd;
 constexpr std::string_view kEllipsis = "\u2026";
 
-struct Character {
-  char32_t code_point;
-  size_t bytes;
-};
-
 // The first character of `text`. A byte that does not begin a character counts as kReplacement.
-Character next_character(std::string_view text) {
+Utf8 next_character(std::string_view text) {
   const Utf8 next = first_character(text);
-  return next.kind == Utf8::kCharacter ? Character{next.code_point, next.length}
-                                       : Character{kReplacement, 1};
+  return next.kind == Utf8::kCharacter ? next : Utf8{Utf8::kInvalid, kReplacement, 1};
 }
 
 // What replaces a character that a terminal or an XML parser would not show as text, else "".
@@ -44,9 +38,7 @@ std::string replacement(char32_t c) {
 }
 
 int64_t character_width(char32_t c) {
-  if (c < 0x80) {
-    return 1;
-  }
+  if (c < 0x80) return 1;
   // wcwidth() needs a UTF-8 locale.
   static const locale_t utf8_locale = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   const locale_t before = ::uselocale(utf8_locale);
@@ -60,10 +52,10 @@ int64_t character_width(char32_t c) {
 std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
-    const Character next = next_character(text);
+    const Utf8 next = next_character(text);
     const std::string replaced = replacement(next.code_point);
-    result += replaced.empty() ? text.substr(0, next.bytes) : replaced;
-    text.remove_prefix(next.bytes);
+    result += replaced.empty() ? text.substr(0, next.length) : replaced;
+    text.remove_prefix(next.length);
   }
   return result;
 }
@@ -71,18 +63,16 @@ std::string printable(std::string_view text) {
 int64_t display_width(std::string_view printable_text) {
   int64_t width = 0;
   while (!printable_text.empty()) {
-    const Character next = next_character(printable_text);
+    const Utf8 next = next_character(printable_text);
     width += character_width(next.code_point);
-    printable_text.remove_prefix(next.bytes);
+    printable_text.remove_prefix(next.length);
   }
   return width;
 }
 
 int64_t widest(const std::vector<std::string>& printable_texts) {
   int64_t width = 0;
-  for (const std::string& text : printable_texts) {
-    width = std::max(width, display_width(text));
-  }
+  for (const std::string& text : printable_texts) width = std::max(width, display_width(text));
   return width;
 }
 
@@ -91,20 +81,16 @@ std::string spaces(int64_t count) {
 }
 
 std::string shortened(const std::string& printable_text, int64_t width) {
-  if (display_width(printable_text) <= width) {
-    return printable_text;
-  }
-  if (width <= 0) {
-    return "";
-  }
+  if (display_width(printable_text) <= width) return printable_text;
+  if (width <= 0) return "";
   std::string_view rest = printable_text;
   for (int64_t columns = 1;;) {  // the ellipsis
-    const Character next = next_character(rest);
+    const Utf8 next = next_character(rest);
     columns += character_width(next.code_point);
     if (columns > width) {
       return printable_text.substr(0, printable_text.size() - rest.size()).append(kEllipsis);
     }
-    rest.remove_prefix(next.bytes);
+    rest.remove_prefix(next.length);
   }
 }
 
@@ -137,9 +123,7 @@ NumberForm number_form(double largest, int decimals) {
 }
 
 std::string number_text(double value, NumberForm form) {
-  if (!std::isfinite(value)) {
-    return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-  }
+  if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
   char buffer[400];  // the largest double has 309 digits before the decimal point
   const auto format = form.scientific ? std::chars_format::scientific : std::chars_format::fixed;
   const auto result = std::to_chars(buffer, buffer + sizeof buffer, value, format, form.decimals);
@@ -151,9 +135,7 @@ std::string number_text(double value, NumberForm form) {
 
 std::string without_trailing_zeros(std::string fixed_point) {
   fixed_point.erase(fixed_point.find_last_not_of('0') + 1);
-  if (fixed_point.back() == '.') {
-    fixed_point.pop_back();
-  }
+  if (fixed_point.back() == '.') fixed_point.pop_back();
   return fixed_point;
 }
 

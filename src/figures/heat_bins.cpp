@@ -19,11 +19,8 @@ LargestInBins::LargestInBins(int64_t rows, int64_t columns, int64_t rows_each, i
       columns_each_(columns_each),
       cells_(static_cast<size_t>(rows_ * columns_), -std::numeric_limits<double>::infinity()) {}
 
-void LargestInBins::add_row(const double* values, int64_t count) { add(values, count); }
-void LargestInBins::add_row(const float* values, int64_t count) { add(values, count); }
-
 template <typename Number>
-void LargestInBins::add(const Number* values, int64_t count) {
+void LargestInBins::add_row(const Number* values, int64_t count) {
   double* cell = cells_.data() + next_row_ / rows_each_ * columns_;
   for (int64_t begin = 0; begin < count; begin += columns_each_, ++cell) {
     double largest = *cell;
@@ -34,5 +31,8 @@ void LargestInBins::add(const Number* values, int64_t count) {
   }
   ++next_row_;
 }
+
+template void LargestInBins::add_row(const double* values, int64_t count);
+template void LargestInBins::add_row(const float* values, int64_t count);
 
 }  // namespace mini::detail

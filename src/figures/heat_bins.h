@@ -16,9 +16,10 @@ class LargestInBins {
  public:
   LargestInBins(int64_t rows, int64_t columns, int64_t rows_each, int64_t columns_each);
 
-  /// Adds the next row. If `count` is less than `columns`, the other values are ignored.
-  void add_row(const double* values, int64_t count);
-  void add_row(const float* values, int64_t count);
+  /// Adds the next row. Number is double or float. If `count` is less than `columns`, the other
+  /// values are ignored.
+  template <typename Number>
+  void add_row(const Number* values, int64_t count);
 
   int64_t rows() const { return rows_; }        ///< of cells
   int64_t columns() const { return columns_; }  ///< of cells
@@ -26,9 +27,6 @@ class LargestInBins {
   const std::vector<double>& cells() const { return cells_; }
 
  private:
-  template <typename Number>
-  void add(const Number* values, int64_t count);
-
   int64_t rows_, columns_, rows_each_, columns_each_;
   int64_t next_row_ = 0;  // row of the matrix
   std::vector<double> cells_;

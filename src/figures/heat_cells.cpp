@@ -57,9 +57,7 @@ std::vector<std::string> labels_of(const std::vector<std::string>& given, int64_
 // Labels 0, step, 2 step, ...
 std::vector<std::string> every(const std::vector<std::string>& labels, int64_t step) {
   std::vector<std::string> some;
-  for (size_t i = 0; i < labels.size(); i += static_cast<size_t>(step)) {
-    some.push_back(labels[i]);
-  }
+  for (size_t i = 0; i < labels.size(); i += static_cast<size_t>(step)) some.push_back(labels[i]);
   return some;
 }
 
@@ -77,9 +75,7 @@ void for_each_row(const at::Tensor& matrix, const Visit& visit) {
     const at::Tensor block = matrix.narrow(0, first, std::min(most, rows - first))
                                  .to(at::device(at::kCPU).dtype(at::kDouble))
                                  .contiguous();  // (most, columns)
-    for (int64_t i = 0; i < block.size(0); ++i) {
-      visit(block.const_data_ptr<double>() + i * columns);
-    }
+    for (int64_t i = 0; i < block.size(0); ++i) visit(block.const_data_ptr<double>() + i * columns);
   }
 }
 
@@ -115,9 +111,7 @@ HeatCells binned(const HeatMap& map, int64_t rows_each, int64_t columns_each) {
 }
 
 std::string binning_note(const HeatCells& cells) {
-  if (cells.rows_each == 1 && cells.columns_each == 1) {
-    return "";
-  }
+  if (cells.rows_each == 1 && cells.columns_each == 1) return "";
   return "Each cell shows the largest of up to " + std::to_string(cells.rows_each) + " x " +
          std::to_string(cells.columns_each) + " values.";
 }
@@ -144,9 +138,8 @@ HeatScale::HeatScale(const std::vector<HeatMap>& maps, const HeatMapOptions& opt
   if (has_values_) {
     low_ = options.low.value_or(std::min(smallest, options.high.value_or(smallest)));
     high_ = options.high.value_or(std::max(largest, options.low.value_or(largest)));
-    const bool integers = std::none_of(maps.begin(), maps.end(), [](const HeatMap& map) {
-      return map.values.is_floating_point();
-    });
+    const bool integers = std::ranges::none_of(
+        maps, [](const HeatMap& map) { return map.values.is_floating_point(); });
     form_ = number_form(std::max({-smallest, largest, -low_, high_}),
                         options.decimals.value_or(integers ? 0 : 2));
     text_width_ = form_.scientific
@@ -159,9 +152,7 @@ HeatScale::HeatScale(const std::vector<HeatMap>& maps, const HeatMapOptions& opt
 }
 
 Color HeatScale::color(double value) const {
-  if (!std::isfinite(value)) {
-    return off_scale_[kind_of(value)].color;
-  }
+  if (!std::isfinite(value)) return off_scale_[kind_of(value)].color;
   // high - low may overflow, the difference of the halves does not.
   return color_at(low_ < high_ ? (value / 2 - low_ / 2) / (high_ / 2 - low_ / 2) : 0.5);
 }

@@ -46,9 +46,7 @@ Panel panel_of(const HeatMap& map, const HeatScale& scale) {
   panel.cells = binned(map, values_per_cell(map.values.size(0), kMostCells),
                        values_per_cell(map.values.size(1), kMostCells));
   for (auto* labels : {&panel.cells.row_labels, &panel.cells.column_labels}) {
-    for (std::string& label : *labels) {
-      label = shortened(label, kLongestLabel);
-    }
+    for (std::string& label : *labels) label = shortened(label, kLongestLabel);
   }
   const double value_width = text_width(scale.text_width() + 2);
   panel.values = static_cast<double>(panel.cells.columns) * value_width <= kMostWithValues &&

@@ -92,9 +92,7 @@ class Painter {
 
   // The ends of the scale and, if there are colours, the colours between the ends.
   std::vector<Line> scale_entries() const {
-    if (!scale_.has_values()) {
-      return {};
-    }
+    if (!scale_.has_values()) return {};
     const std::string low = scale_.text(scale_.value_at(0)), high = scale_.text(scale_.value_at(1));
     const int64_t room = terminal_.width - display_width(low + high) - 2;
     if (!in_color() || room < kFewLegendCells) {
@@ -151,15 +149,9 @@ Layout choose_layout(const std::vector<HeatMap>& maps, int64_t value_width,
   const Layout values_beside{share, cell, true, true}, blocks_beside{share, kBlock, false, true};
   const Layout values_below{terminal.width, cell, true, false};
   const Layout blocks_below{terminal.width, kBlock, false, false};
-  if (fits(maps, values_beside, kAll)) {
-    return values_beside;
-  }
-  if (terminal.colors == Colors::kNone) {
-    return values_below;
-  }
-  if (fits(maps, blocks_beside, kFewBlocks)) {
-    return blocks_beside;
-  }
+  if (fits(maps, values_beside, kAll)) return values_beside;
+  if (terminal.colors == Colors::kNone) return values_below;
+  if (fits(maps, blocks_beside, kFewBlocks)) return blocks_beside;
   return fits(maps, values_below, kAll) ? values_below : blocks_below;
 }
 
@@ -195,9 +187,7 @@ std::string column_labels(const HeatCells& map, const Layout& layout) {
 
 std::vector<Line> lines_of(const HeatCells& map, const Layout& layout, const Painter& painter) {
   std::vector<Line> lines;
-  if (!map.title.empty()) {
-    lines.emplace_back(shortened(map.title, layout.width));
-  }
+  if (!map.title.empty()) lines.emplace_back(shortened(map.title, layout.width));
   if (map.values.empty()) {
     lines.emplace_back(shortened(empty_note(map), layout.width));
     return lines;
@@ -262,15 +252,11 @@ std::string heat_map_text(const std::vector<HeatMap>& maps, const HeatMapOptions
   if (layout.side_by_side) {
     text = text_of(beside(grids));
   } else {
-    for (const std::vector<Line>& grid : grids) {
-      text += (text.empty() ? "" : "\n") + text_of(grid);
-    }
+    for (const std::vector<Line>& grid : grids) text += (text.empty() ? "" : "\n") + text_of(grid);
   }
   notes.erase("");
   std::string below;
-  for (const std::string& note : notes) {
-    below += wrapped(note, page.width);
-  }
+  for (const std::string& note : notes) below += wrapped(note, page.width);
   below += text_of(painter.legend());
   return below.empty() ? text : text + '\n' + below;
 }

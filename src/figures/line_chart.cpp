@@ -45,9 +45,7 @@ constexpr std::array<Style, 6> kStyles = {{{"#0072b2", ""},
                                            {"#000000", "1 3"}}};
 
 Svg::Stroke stroke_of(const LineChart& chart, size_t curve) {
-  if (chart.curves[curve].reference) {
-    return {.color = kReferenceColor, .width = 6};
-  }
+  if (chart.curves[curve].reference) return {.color = kReferenceColor, .width = 6};
   const auto before =
       std::count_if(chart.curves.begin(), chart.curves.begin() + static_cast<std::ptrdiff_t>(curve),
                     [](const Curve& c) { return !c.reference; });
@@ -100,13 +98,13 @@ std::vector<Point> thinned(const std::vector<Point>& points) {
     }
     std::array<size_t, 4> places = {begin, std::min(least, most), std::max(least, most), end - 1};
     const auto last = std::unique(places.begin(), places.end());
-    for (auto place = places.begin(); place != last; ++place) {
-      kept.push_back(points[*place]);
-    }
+    for (auto place = places.begin(); place != last; ++place) kept.push_back(points[*place]);
     begin = end;
   }
   return kept;
 }
+
+std::string short_text(const std::string& text) { return shortened(printable(text), kLongestName); }
 
 struct LegendEntry {
   std::string name;
@@ -119,7 +117,7 @@ std::vector<LegendEntry> legend_of(const LineChart& chart) {
   double x = 0;
   int line = 0;
   for (const Curve& curve : chart.curves) {
-    const std::string name = shortened(printable(curve.name), kLongestName);
+    const std::string name = short_text(curve.name);
     const double width = kSampleWidth + Svg::kTextGap + text_width(name);
     if (x > 0 && x + width > kChartWidth) {
       x = 0;
@@ -149,9 +147,7 @@ class Plot {
         outer_top_(top),
         top_(top + header) {
     double widest = 0;
-    for (const Tick& tick : y_axis_.ticks()) {
-      widest = std::max(widest, text_width(tick.text));
-    }
+    for (const Tick& tick : y_axis_.ticks()) widest = std::max(widest, text_width(tick.text));
     left_ = left + kLineHeight + widest + Svg::kTextGap;
     width_ = left + kChartWidth - left_ - Svg::kTextGap;
   }
@@ -159,20 +155,15 @@ class Plot {
   double bottom() const { return top_ + kPlotHeight + 3 * kLineHeight; }
 
   void draw(Svg& svg) const {
-    svg.text(outer_left_, outer_top_ + kLineHeight / 2,
-             shortened(printable(chart_.title), kLongestName),
+    svg.text(outer_left_, outer_top_ + kLineHeight / 2, short_text(chart_.title),
              {.size = Svg::kTitleSize, .bold = true});
     draw_legend(svg);
     draw_axes(svg);
-    for (const ChartMark& mark : chart_.marks) {
-      draw_mark(svg, mark);
-    }
+    for (const ChartMark& mark : chart_.marks) draw_mark(svg, mark);
     svg.open_window(left_ - kEdge, top_ - kEdge, width_ + 2 * kEdge, kPlotHeight + 2 * kEdge);
     for (const bool reference : {true, false}) {  // reference curves first, below the others
       for (size_t i = 0; i < chart_.curves.size(); ++i) {
-        if (chart_.curves[i].reference == reference) {
-          draw_curve(svg, i);
-        }
+        if (chart_.curves[i].reference == reference) draw_curve(svg, i);
       }
     }
     svg.close_window();
@@ -228,12 +219,10 @@ class Plot {
   }
 
   void draw_mark(Svg& svg, const ChartMark& mark) const {
-    if (!x_axis_.shows(mark.x) || x_of(mark.x) < left_ || x_of(mark.x) > left_ + width_) {
-      return;
-    }
+    if (!x_axis_.shows(mark.x) || x_of(mark.x) < left_ || x_of(mark.x) > left_ + width_) return;
     const double x = x_of(mark.x);
     draw_vertical(svg, x, {.color = kMarkColor, .dashes = "4 3"});
-    const std::string name = shortened(printable(mark.name), kLongestName);
+    const std::string name = short_text(mark.name);
     const double half = text_width(name) / 2;
     svg.text(std::clamp(x, outer_left_ + half, left_ + width_ - half), top_ - kLineHeight / 2, name,
              {.anchor = "middle", .fill = Svg::kFaint});
@@ -261,14 +250,10 @@ class Plot {
         command = "L";
       }
     }
-    if (!data.empty()) {
-      svg.path(data, stroke);
-    }
+    if (!data.empty()) svg.path(data, stroke);
     if (!curve.reference && curve.x.size() <= kFewPoints) {
       for (size_t i = 0; i < curve.x.size(); ++i) {
-        if (shows(curve, i)) {
-          svg.circle(x_of(curve.x[i]), y_of(curve.y[i]), 3, stroke.color);
-        }
+        if (shows(curve, i)) svg.circle(x_of(curve.x[i]), y_of(curve.y[i]), 3, stroke.color);
       }
     }
   }
@@ -276,9 +261,7 @@ class Plot {
   void draw_note(Svg& svg) const {
     size_t points = 0, left_out = 0;
     for (const Curve& curve : chart_.curves) {
-      for (size_t i = 0; i < curve.x.size(); ++i) {
-        ++(shows(curve, i) ? points : left_out);
-      }
+      for (size_t i = 0; i < curve.x.size(); ++i) ++(shows(curve, i) ? points : left_out);
     }
     if (points == 0) {
       svg.text(left_ + width_ / 2, top_ + kPlotHeight / 2, "no points",
@@ -304,17 +287,13 @@ class Plot {
 
 std::string line_chart_svg(const std::vector<LineChart>& charts) {
   TORCH_CHECK(!charts.empty(), "line_chart_svg: expected at least one chart, got none");
-  for (const LineChart& chart : charts) {
-    check(chart);
-  }
+  for (const LineChart& chart : charts) check(chart);
   Svg svg;
   double top = Svg::kMargin;
   for (size_t first = 0; first < charts.size(); first += kChartsPerRow) {
     const size_t end = std::min(first + kChartsPerRow, charts.size());
     double header = 0, bottom = 0;
-    for (size_t i = first; i < end; ++i) {
-      header = std::max(header, header_height(charts[i]));
-    }
+    for (size_t i = first; i < end; ++i) header = std::max(header, header_height(charts[i]));
     for (size_t i = first; i < end; ++i) {
       const double left = Svg::kMargin + static_cast<double>(i - first) * kColumnWidth;
       const Plot plot(charts[i], left, top, header);

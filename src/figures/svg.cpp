@@ -24,6 +24,10 @@ std::string open_tag(std::string_view name, const Attributes& attributes) {
   return tag;
 }
 
+std::string empty_element(std::string_view name, const Attributes& attributes) {
+  return open_tag(name, attributes) + "/>\n";
+}
+
 }  // namespace
 
 std::string coordinate(double value) {
@@ -36,23 +40,15 @@ std::string coordinate(double value) {
 std::string point(double x, double y) { return coordinate(x) + ' ' + coordinate(y); }
 
 std::string xml_text(std::string_view text) {
+  constexpr std::string_view kSpecial = "&<>\"";
+  constexpr const char* kEscapes[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
   std::string escaped;
   for (const char c : printable(text)) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        escaped += c;
+    const size_t special = kSpecial.find(c);
+    if (special == std::string_view::npos) {
+      escaped += c;
+    } else {
+      escaped += kEscapes[special];
     }
   }
   return escaped;
@@ -68,9 +64,7 @@ double text_width(std::string_view printable_text, double size) {
 }
 
 void Svg::text(double x, double y, std::string_view content, const TextStyle& style) {
-  if (content.empty()) {
-    return;
-  }
+  if (content.empty()) return;
   // Few programs other than browsers support dominant-baseline, so y moves down to the baseline.
   const double down = 0.35 * style.size;
   const std::string at_x = coordinate(style.upwards ? x + down : x),
@@ -87,28 +81,26 @@ void Svg::text(double x, double y, std::string_view content, const TextStyle& st
 }
 
 void Svg::rectangle(double x, double y, double width, double height, std::string_view fill) {
-  body_ += open_tag("rect", {{"x", coordinate(x)},
-                             {"y", coordinate(y)},
-                             {"width", coordinate(width)},
-                             {"height", coordinate(height)},
-                             {"fill", fill}});
-  body_ += "/>\n";
+  body_ += empty_element("rect", {{"x", coordinate(x)},
+                                  {"y", coordinate(y)},
+                                  {"width", coordinate(width)},
+                                  {"height", coordinate(height)},
+                                  {"fill", fill}});
 }
 
 void Svg::circle(double x, double y, double radius, std::string_view fill) {
-  body_ += open_tag(
+  body_ += empty_element(
       "circle",
       {{"cx", coordinate(x)}, {"cy", coordinate(y)}, {"r", coordinate(radius)}, {"fill", fill}});
-  body_ += "/>\n";
 }
 
 void Svg::path(std::string_view data, const Stroke& stroke) {
-  body_ += open_tag("path", {{"d", data},
+  body_ +=
+      empty_element("path", {{"d", data},
                              {"fill", "none"},
                              {"stroke", stroke.color},
                              {"stroke-width", stroke.width == 1 ? "" : coordinate(stroke.width)},
                              {"stroke-dasharray", stroke.dashes}});
-  body_ += "/>\n";
 }
 
 void Svg::open_window(double x, double y, double width, double height) {
@@ -138,8 +130,8 @@ std::string Svg::document(double width, double height, std::string_view title) c
                           {"font-family", "system-ui, sans-serif"},
                           {"fill", kInk}}) +
          ">\n<title>" + xml_text(title) + "</title>\n" +
-         open_tag("rect", {{"width", wide}, {"height", high}, {"fill", "#ffffff"}}) + "/>\n" +
-         body_ + "</svg>\n";
+         empty_element("rect", {{"width", wide}, {"height", high}, {"fill", "#ffffff"}}) + body_ +
+         "</svg>\n";
 }
 
 }  // namespace mini::detail

@@ -19,22 +19,16 @@ std::string_view variable(const char* name) {
 }
 
 Colors colors() {
-  if (::isatty(STDOUT_FILENO) == 0 || !variable("NO_COLOR").empty()) {
-    return Colors::kNone;
-  }
+  if (::isatty(STDOUT_FILENO) == 0 || !variable("NO_COLOR").empty()) return Colors::kNone;
   const std::string_view color_term = variable("COLORTERM");
-  if (color_term == "truecolor" || color_term == "24bit") {
-    return Colors::k24Bit;
-  }
+  if (color_term == "truecolor" || color_term == "24bit") return Colors::k24Bit;
   const bool many = variable("TERM").find("256color") != std::string_view::npos;
   return many ? Colors::k256 : Colors::kNone;
 }
 
 int64_t width() {
   winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-    return size.ws_col;
-  }
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   const std::string_view columns = variable("COLUMNS");
   int64_t number = 0;
   const auto [end, error] =

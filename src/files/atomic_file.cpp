@@ -12,8 +12,6 @@
 #include <string>
 #include <system_error>
 
-#include "files/system_error.h"
-
 namespace mini::detail {
 namespace {
 

@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "files/atomic_file.h"
-#include "files/system_error.h"
+#include "files/descriptor.h"
 
 namespace mini::detail {
 namespace {

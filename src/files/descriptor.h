@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
-// A file descriptor that its owner closes.
+// A file descriptor that its owner closes, and the exception for a failed system call on a file.
 #pragma once
 
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <utility>
 
 namespace mini::detail {
@@ -38,5 +41,13 @@ class Descriptor {
  private:
   int number_ = -1;
 };
+
+/// Throws std::system_error with the message "ACTION 'PATH': REASON", for example
+/// "cannot write 'a/b': Permission denied". `error` is the errno that gives the reason.
+[[noreturn]] inline void throw_system_error(const std::string& action,
+                                            const std::filesystem::path& path, int error) {
+  // c_str() ends at a NUL in the path: behind one, what() would not show the reason.
+  throw std::system_error(error, std::generic_category(), action + " '" + path.c_str() + "'");
+}
 
 }  // namespace mini::detail

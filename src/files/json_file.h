@@ -43,9 +43,7 @@ void write_json(const std::filesystem::path& path, const Json& json);
 template <typename T>
 T json_member(const Json& object, const std::string& name) {
   const auto require = [&](bool holds, const std::string& expected, const Json& value) {
-    if (!holds) {
-      throw std::runtime_error(name + ": expected " + expected + ", got " + value.dump());
-    }
+    if (!holds) throw std::runtime_error(name + ": expected " + expected + ", got " + value.dump());
   };
   require(object.is_object(), "a member of an object", object);
   require(object.contains(name), "a value", nullptr);

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "files/descriptor.h"
-#include "files/system_error.h"
 
 namespace mini::detail {
 

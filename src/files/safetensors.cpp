@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -26,8 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 using detail::SafetensorsEntry;
 using detail::SafetensorsHeader;
-
-static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 constexpr std::array<std::pair<std::string_view, at::ScalarType>, 20> kTypes = {{
     {"BOOL", at::kBool},

@@ -20,8 +20,7 @@ constexpr std::array<SafetensorsDtype, 22> kDtypes = {{
 }  // namespace
 
 const SafetensorsDtype* find_dtype(std::string_view name) {
-  const auto* found = std::find_if(kDtypes.begin(), kDtypes.end(),
-                                   [&](const auto& dtype) { return dtype.name == name; });
+  const auto* found = std::ranges::find(kDtypes, name, &SafetensorsDtype::name);
   return found == kDtypes.end() ? nullptr : found;
 }
 
@@ -42,9 +41,7 @@ std::uint64_t byte_size(const SafetensorsEntry& entry) {
 }
 
 void check_name(const std::string& name) {
-  if (name.find('\0') != std::string::npos) {
-    refuse(tensor_name(name) + ": the name contains a NUL");
-  }
+  if (name.find('\0') != std::string::npos) refuse(tensor_name(name) + ": the name contains a NUL");
 }
 
 void refuse(const std::string& message) { throw std::invalid_argument(message); }

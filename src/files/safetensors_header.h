@@ -9,6 +9,7 @@
 // Each byte of the data belongs to exactly one tensor.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -16,6 +17,8 @@
 #include <vector>
 
 namespace mini::detail {
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 struct SafetensorsEntry {
   std::string name;

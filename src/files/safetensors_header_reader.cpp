@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstring>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -15,6 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxDimensions = 64;  // LibTorch's operators accept no more
+constexpr std::array<std::string_view, 3> kFields = {"dtype", "shape", "data_offsets"};
 
 std::string range(const SafetensorsEntry& entry) {
   return "[" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) + "]";
@@ -28,9 +33,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
 
   bool start_object(std::size_t) override {
     if (place_ == Place::kStart) return enter(Place::kHeader);
-    if (place_ == Place::kHeader) {
-      return enter(in_metadata_ ? Place::kMetadata : Place::kTensor);
-    }
+    if (place_ == Place::kHeader) return enter(in_metadata_ ? Place::kMetadata : Place::kTensor);
     unexpected("an object");
   }
 
@@ -125,33 +128,24 @@ class HeaderReader final : public nlohmann::json_sax<json> {
     } else {
       check_name(name);
       header.tensors.emplace_back().name = name;
-      seen_shape_ = false;
-      seen_offsets_ = false;
+      seen_fields_.clear();
       offsets_.clear();
     }
   }
 
   void begin_field(const std::string& name) {
+    field_.clear();
+    const auto* const field = std::ranges::find(kFields, name);
+    if (field == kFields.end()) refuse(where() + "unknown field " + in_quotes(name));
     field_ = name;
-    bool twice = false;
-    if (name == "dtype") {
-      twice = !entry().dtype.empty();
-    } else if (name == "shape") {
-      twice = std::exchange(seen_shape_, true);
-    } else if (name == "data_offsets") {
-      twice = std::exchange(seen_offsets_, true);
-    } else {
-      field_.clear();
-      refuse(where() + "unknown field " + in_quotes(name));
-    }
-    if (twice) refuse(where() + "given twice");
+    if (!seen_fields_.insert(*field).second) refuse(where() + "given twice");
   }
 
   void end_tensor() {
     field_.clear();
-    if (entry().dtype.empty()) refuse(where() + "dtype is missing");
-    if (!seen_shape_) refuse(where() + "shape is missing");
-    if (!seen_offsets_) refuse(where() + "data_offsets is missing");
+    for (const std::string_view field : kFields) {
+      if (!seen_fields_.contains(field)) refuse(where() + std::string(field) + " is missing");
+    }
     entry().begin = offsets_[0];
     entry().end = offsets_[1];
   }
@@ -180,9 +174,8 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   Place place_ = Place::kStart;
   bool in_metadata_ = false;
   bool seen_metadata_ = false;
-  bool seen_shape_ = false;
-  bool seen_offsets_ = false;
-  std::string field_;  // of the tensor, or the key of the metadata
+  std::string field_;                       // of the tensor, or the key of the metadata
+  std::set<std::string_view> seen_fields_;  // of the tensor
   std::vector<std::uint64_t> offsets_;
 };
 
@@ -226,14 +219,6 @@ void check_tiling(const std::vector<SafetensorsEntry>& tensors, std::uint64_t da
   }
 }
 
-std::uint64_t read_length(std::string_view file) {
-  std::uint64_t length = 0;
-  for (std::size_t i = kLengthBytes; i-- > 0;) {
-    length = length << 8U | static_cast<unsigned char>(file[i]);
-  }
-  return length;
-}
-
 }  // namespace
 
 SafetensorsHeader read_safetensors_header(std::string_view file) {
@@ -244,10 +229,10 @@ SafetensorsHeader read_safetensors_header(std::string_view file) {
   if (file.starts_with("PK\x03\x04")) {
     refuse(
         "expected a safetensors file, got a ZIP archive, the format of torch.save; save the "
-        "tensors "
-        "with safetensors.torch.save_file");
+        "tensors with safetensors.torch.save_file");
   }
-  const std::uint64_t length = read_length(file);
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
   if (length > kMaxHeaderBytes) {
     refuse("expected a header of at most 100000000 bytes, got the length " +
            std::to_string(length));
@@ -267,17 +252,14 @@ SafetensorsHeader read_safetensors_header(std::string_view file) {
   header.data_begin = kLengthBytes + length;
 
   std::vector<SafetensorsEntry>& tensors = header.tensors;
-  std::sort(tensors.begin(), tensors.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
-  const auto twice =
-      std::adjacent_find(tensors.begin(), tensors.end(),
-                         [](const auto& a, const auto& b) { return a.name == b.name; });
+  std::ranges::sort(tensors, {}, &SafetensorsEntry::name);
+  const auto twice = std::ranges::adjacent_find(tensors, std::equal_to(), &SafetensorsEntry::name);
   if (twice != tensors.end()) refuse(tensor_name(twice->name) + ": given twice");
 
   const std::uint64_t data_size = file.size() - header.data_begin;
   check_sizes(tensors, data_size);
-  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  std::ranges::sort(tensors, {}, [](const SafetensorsEntry& entry) {
+    return std::tie(entry.begin, entry.end, entry.name);
   });
   check_tiling(tensors, data_size);
   return header;

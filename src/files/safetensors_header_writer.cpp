@@ -54,11 +54,8 @@ std::string write_safetensors_header(const SafetensorsHeader& header) {
            " bytes");
   }
 
-  std::string bytes(kLengthBytes, '\0');
-  for (std::size_t i = 0; i < kLengthBytes; ++i) {
-    bytes[i] = static_cast<char>(text.size() >> (8 * i) & 0xff);
-  }
-  return bytes + text;
+  const std::uint64_t length = text.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
 }
 
 }  // namespace mini::detail

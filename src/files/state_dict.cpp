@@ -62,9 +62,8 @@ class Targets {
     while (true) {
       const auto found = index_.find(std::string(name));
       if (found != index_.end()) return &targets_[found->second];
-      const auto prefix =
-          std::find_if(prefixes_.begin(), prefixes_.end(),
-                       [&](const std::string& p) { return !p.empty() && name.starts_with(p); });
+      const auto prefix = std::ranges::find_if(
+          prefixes_, [&](const std::string& p) { return !p.empty() && name.starts_with(p); });
       if (prefix == prefixes_.end()) return nullptr;
       name.remove_prefix(prefix->size());
     }
@@ -132,9 +131,7 @@ LoadStateDictResult load_state_dict(torch::nn::Module& module, const TensorDict&
   for (const TensorDict::Item& item : tensors) {
     const std::string& name = item.key();
     const auto ignored = [&](const std::string& ending) { return name.ends_with(ending); };
-    if (std::any_of(options.ignored_endings.begin(), options.ignored_endings.end(), ignored)) {
-      continue;
-    }
+    if (std::ranges::any_of(options.ignored_endings, ignored)) continue;
     if (Target* target = targets.find(name)) {
       target->given.push_back(&item);
     } else {
@@ -170,11 +167,8 @@ LoadStateDictResult load_state_dict(torch::nn::Module& module, const TensorDict&
     copies.emplace_back(target.tensor, first.value().to(target.tensor.scalar_type()));
   }
 
-  if (!problems.empty()) {
-    std::string list;
-    for (const std::string& problem : problems) list += "\n  " + problem;
-    TORCH_CHECK(false, "load_state_dict: the tensors do not fit the module:", list);
-  }
+  TORCH_CHECK(problems.empty(), "load_state_dict: the tensors do not fit the module:\n  ",
+              c10::Join("\n  ", problems));
   for (auto& [target, source] : copies) target.copy_(source);
   return result;
 }

@@ -21,8 +21,6 @@ using torch::nn::LinearOptions;
 
 // ---- LayerNorm
 
-LayerNormOptions::LayerNormOptions(int64_t n_embd) : n_embd_(n_embd) {}
-
 LayerNormImpl::LayerNormImpl(LayerNormOptions options_) : options(std::move(options_)) {
   LayerNormImpl::reset();
 }
@@ -30,9 +28,7 @@ LayerNormImpl::LayerNormImpl(LayerNormOptions options_) : options(std::move(opti
 void LayerNormImpl::reset() {
   TORCH_CHECK(options.n_embd() > 0, "LayerNorm: expected n_embd above 0, got ", options.n_embd());
   weight = register_parameter("weight", at::ones({options.n_embd()}));
-  if (options.bias()) {
-    bias = register_parameter("bias", at::zeros({options.n_embd()}));
-  }
+  if (options.bias()) bias = register_parameter("bias", at::zeros({options.n_embd()}));
 }
 
 void LayerNormImpl::pretty_print(std::ostream& stream) const {
@@ -47,8 +43,6 @@ at::Tensor LayerNormImpl::forward(const at::Tensor& x) {
 }
 
 // ---- Mlp
-
-MlpOptions::MlpOptions(int64_t n_embd) : n_embd_(n_embd) {}
 
 MlpImpl::MlpImpl(MlpOptions options_, detail::Weights weights) : options(std::move(options_)) {
   build(weights);
@@ -85,8 +79,6 @@ at::Tensor MlpImpl::forward(const at::Tensor& x) {
 }
 
 // ---- Block
-
-BlockOptions::BlockOptions(int64_t n_embd, int64_t n_head) : n_embd_(n_embd), n_head_(n_head) {}
 
 BlockImpl::BlockImpl(BlockOptions options_, detail::Weights weights)
     : options(std::move(options_)) {

@@ -37,8 +37,7 @@ bool is_plain(const at::Tensor& tensor) {
 
 bool needs_gradient(std::initializer_list<at::Tensor> tensors) {
   return at::GradMode::is_enabled() &&
-         std::any_of(tensors.begin(), tensors.end(),
-                     [](const auto& t) { return t.defined() && t.requires_grad(); });
+         std::ranges::any_of(tensors, [](auto& t) { return t.defined() && t.requires_grad(); });
 }
 
 // Splits [0, n) into consecutive ranges and calls body(first, count) for each, in parallel if n >
@@ -199,9 +198,7 @@ struct LayerNorm : public torch::autograd::Function<LayerNorm> {
     }
     variable_list gradients =
         run_layer_norm_backward(upstream[0].contiguous(), x.contiguous(), weight, mean, rstd);
-    if (!bias) {
-      gradients[2] = at::Tensor();
-    }
+    if (!bias) gradients[2] = at::Tensor();
     return gradients;
   }
 };
@@ -209,17 +206,13 @@ struct LayerNorm : public torch::autograd::Function<LayerNorm> {
 }  // namespace
 
 std::vector<at::Tensor> split_heads(const at::Tensor& packed, int64_t n_head) {
-  if (is_plain(packed) && needs_gradient({packed})) {
-    return SplitHeads::apply(packed, n_head);
-  }
+  if (is_plain(packed) && needs_gradient({packed})) return SplitHeads::apply(packed, n_head);
   auto [q, k, v] = split_packed(packed, n_head);
   return {q, k, v};
 }
 
 at::Tensor gelu(const at::Tensor& x, const std::string& approximate) {
-  if (approximate != "none" || !is_plain(x)) {
-    return at::gelu(x, approximate);
-  }
+  if (approximate != "none" || !is_plain(x)) return at::gelu(x, approximate);
   return needs_gradient({x}) ? Gelu::apply(x) : Gelu::run(x);
 }
 

@@ -44,9 +44,7 @@ void check_arguments(const GPT& model, const at::Tensor& tokens, const GenerateO
 class EvaluationMode {
  public:
   explicit EvaluationMode(GPT& model) {
-    for (const auto& module : model->modules()) {
-      modes_.emplace_back(module, module->is_training());
-    }
+    for (const auto& module : model->modules()) modes_.emplace_back(module, module->is_training());
     if (std::ranges::any_of(modes_, [](const auto& mode) { return mode.second; })) {
       model->eval();
     } else {
@@ -74,18 +72,14 @@ class Context {
         kept_(options.full_context == FullContext::kExact ? block_size_
                                                           : std::max<int64_t>(block_size_ / 2, 1)),
         begin_(std::max<int64_t>(prompt - block_size_, 0)) {
-    if (options.use_cache) {
-      caches_ = model->make_caches();
-    }
+    if (options.use_cache) caches_ = model->make_caches();
   }
 
   /// Logits (B, V) of the token after the first `end` tokens of each sequence.
   at::Tensor next_logits(const at::Tensor& sequences, int64_t end) {
     if (end - begin_ > block_size_) {
       begin_ = end - kept_;
-      for (KvCache& cache : caches_) {
-        cache.clear();
-      }
+      for (KvCache& cache : caches_) cache.clear();
     }
     const int64_t computed = begin_ + (caches_.empty() ? 0 : caches_.front().length());
     return model_->last_logits(sequences.narrow(1, computed, end - computed),
@@ -146,9 +140,7 @@ at::Tensor generate(GPT& model, const at::Tensor& tokens, const GenerateOptions&
       const at::Tensor logits = context.next_logits(sequences, end);  // (B, V)
       sequences.select(1, end).copy_(choose(logits, options, generator));
     }
-    if (on_token) {
-      on_token(sequences.select(1, end));
-    }
+    if (on_token) on_token(sequences.select(1, end));
   }
   return sequences;
 }

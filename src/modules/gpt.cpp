@@ -68,8 +68,6 @@ int64_t cached_length(const std::vector<KvCache>* caches) {
 const std::map<std::string, std::string> kGPTAliases = {
     {"lm_head.weight", "transformer.wte.weight"}};
 
-GPTOptions::GPTOptions(int64_t vocab_size) : vocab_size_(vocab_size) {}
-
 // ---- Transformer
 
 TransformerImpl::TransformerImpl(GPTOptions options_, detail::Weights weights)
@@ -92,9 +90,7 @@ void TransformerImpl::build(detail::Weights weights) {
   }
   ln_f =
       register_module("ln_f", LayerNorm(LayerNormOptions(options.n_embd()).bias(options.bias())));
-  if (weights == detail::Weights::kDrawn) {
-    draw_weights(*this, options);
-  }
+  if (weights == detail::Weights::kDrawn) draw_weights(*this, options);
 }
 
 void TransformerImpl::pretty_print(std::ostream& stream) const {
@@ -185,23 +181,20 @@ std::vector<KvCache> GPTImpl::make_caches() const {
 void GPTImpl::check_idx(const char* function, const at::Tensor& idx,
                         const std::vector<KvCache>* caches) const {
   detail::check_token_ids(function, idx, options.vocab_size(), transformer->wte->weight);
-  if (caches == nullptr) {
-    TORCH_CHECK(idx.size(1) <= options.block_size(), function,
-                ": expected at most block_size = ", options.block_size(), " tokens, got ",
-                idx.size(1));
-    return;
+  if (caches != nullptr) {
+    TORCH_CHECK(caches->size() == transformer->h->size(), function,
+                ": expected one cache for each of the ", transformer->h->size(), " blocks, got ",
+                caches->size());
+    for (const KvCache& cache : *caches) {
+      TORCH_CHECK(cache.length() == cached_length(caches), function,
+                  ": expected caches of equal length, got ", cached_length(caches), " and ",
+                  cache.length());
+    }
   }
-  TORCH_CHECK(caches->size() == transformer->h->size(), function,
-              ": expected one cache for each of the ", transformer->h->size(), " blocks, got ",
-              caches->size());
-  for (const KvCache& cache : *caches) {
-    TORCH_CHECK(cache.length() == cached_length(caches), function,
-                ": expected caches of equal length, got ", cached_length(caches), " and ",
-                cache.length());
-  }
-  TORCH_CHECK(cached_length(caches) + idx.size(1) <= options.block_size(), function,
+  const int64_t cached = cached_length(caches);
+  TORCH_CHECK(cached + idx.size(1) <= options.block_size(), function,
               ": expected at most block_size = ", options.block_size(), " tokens, got ",
-              idx.size(1), " after ", cached_length(caches), " in the caches");
+              idx.size(1), caches == nullptr ? "" : c10::str(" after ", cached, " in the caches"));
 }
 
 // Sum of the embeddings of the tokens and of their positions, the first of which is `position`.

@@ -13,9 +13,6 @@
 
 namespace mini {
 
-HeadOptions::HeadOptions(int64_t n_embd, int64_t head_size)
-    : n_embd_(n_embd), head_size_(head_size) {}
-
 HeadImpl::HeadImpl(HeadOptions options_) : options(std::move(options_)) { HeadImpl::reset(); }
 
 void HeadImpl::reset() {

@@ -51,9 +51,7 @@ void check_token_ids(const char* function, const at::Tensor& ids, int64_t vocab_
   TORCH_CHECK(ids.device() == weight.device(), function,
               ": token ids and the weights must be on one device, got ids ", ids.device(),
               " and weights ", weight.device());
-  if (!ids.is_cpu()) {
-    return;
-  }
+  if (!ids.is_cpu()) return;
   const auto values = ids.accessor<int64_t, 2>();
   for (int64_t b = 0; b < values.size(0); ++b) {
     for (int64_t t = 0; t < values.size(1); ++t) {

@@ -19,9 +19,6 @@ namespace mini {
 
 using torch::nn::LinearOptions;
 
-MultiHeadAttentionOptions::MultiHeadAttentionOptions(int64_t n_embd, int64_t n_head)
-    : n_embd_(n_embd), n_head_(n_head) {}
-
 MultiHeadAttentionImpl::MultiHeadAttentionImpl(MultiHeadAttentionOptions options_,
                                                detail::Weights weights)
     : options(std::move(options_)) {

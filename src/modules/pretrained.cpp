@@ -51,9 +51,7 @@ bool ends_with_any(std::string_view name, Words suffixes) {
 
 // Removes the prefixes of wrappers, and adds the root `transformer.` that GPT-2 may leave out.
 std::string our_name(std::string_view name) {
-  while (starts_with_any(name, {"module.", "_orig_mod."})) {
-    name.remove_prefix(name.find('.') + 1);
-  }
+  while (starts_with_any(name, {"module.", "_orig_mod."})) name.remove_prefix(name.find('.') + 1);
   const bool rootless = starts_with_any(name, {"wte.", "wpe.", "h.", "ln_f."});
   return (rootless ? "transformer." : "") + std::string(name);
 }
@@ -159,13 +157,9 @@ void check_fixed_fields(const detail::Json& config) {
 }
 
 std::string gelu_of(const detail::Json& config) {
-  if (!config.contains("activation_function")) {
-    return "tanh";
-  }
+  if (!config.contains("activation_function")) return "tanh";
   const auto activation = detail::json_member<std::string>(config, "activation_function");
-  if (activation == "gelu_new" || activation == "gelu_pytorch_tanh") {
-    return "tanh";
-  }
+  if (activation == "gelu_new" || activation == "gelu_pytorch_tanh") return "tanh";
   if (activation != "gelu") {
     fail("activation_function", "gelu_new, gelu_pytorch_tanh or gelu", activation);
   }
@@ -174,9 +168,7 @@ std::string gelu_of(const detail::Json& config) {
 
 GPTOptions options_of(const detail::Json& config) {
   const auto model_type = detail::json_member<std::string>(config, "model_type");
-  if (model_type != "gpt2") {
-    fail("model_type", "gpt2", model_type);
-  }
+  if (model_type != "gpt2") fail("model_type", "gpt2", model_type);
   check_fixed_fields(config);
   const auto n_embd = detail::json_member<int64_t>(config, "n_embd");
   const auto n_head = detail::json_member<int64_t>(config, "n_head");
@@ -247,9 +239,7 @@ void check_sizes(const std::string& where, const GPTOptions& config, const GPTOp
 void add_zero_biases(TensorDict& tensors) {
   for (const auto& item : TensorDict(tensors)) {
     const std::string& name = item.key();
-    if (name == kTokens || name == kPositions) {
-      continue;
-    }
+    if (name == kTokens || name == kPositions) continue;
     const std::string bias = name.substr(0, name.rfind('.')) + ".bias";
     tensors.insert(bias, at::zeros({item.value().size(0)}, item.value().options()));
   }
@@ -285,9 +275,7 @@ GPT load_gpt2(const fs::path& directory, const GPT2Options& options) {
 
 void save_gpt2(const fs::path& directory, const GPT& model) {
   TensorDict tensors = state_dict(*model);
-  if (!model->options.bias()) {
-    add_zero_biases(tensors);
-  }
+  if (!model->options.bias()) add_zero_biases(tensors);
   std::error_code error;
   fs::create_directories(directory, error);
   TORCH_CHECK(!error, "save_gpt2: cannot create ", quoted(directory), ": ", error.message());

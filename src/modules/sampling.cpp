@@ -58,9 +58,7 @@ int64_t sampled_token(std::span<const double> logits, const GenerateOptions& opt
   const auto vocab_size = static_cast<int64_t>(logits.size());
   const bool filtered = options.top_k || options.top_p;
   std::vector<int64_t> ids;  // the token of weights[i] is ids[i], or i if ids is empty
-  if (filtered) {
-    ids = likeliest(logits, std::min(options.top_k.value_or(vocab_size), vocab_size));
-  }
+  if (filtered) ids = likeliest(logits, std::min(options.top_k.value_or(vocab_size), vocab_size));
 
   const double largest = *std::max_element(logits.begin(), logits.end());
   std::vector<double> weights(filtered ? ids.size() : logits.size());

@@ -32,23 +32,17 @@ std::optional<uint64_t> next_seed(const std::optional<at::Generator>& generator)
 
 Linear make_linear(const LinearOptions& options, const std::optional<at::Generator>& generator,
                    Weights weights) {
-  if (!generator && weights == Weights::kDrawn) {
-    return Linear(options);
-  }
+  if (!generator && weights == Weights::kDrawn) return Linear(options);
   // Linear's constructor draws from the global generator. Without rows it draws nothing.
   Linear linear(LinearOptions(options.in_features(), 0).bias(options.bias()));
   linear->options = options;
   const at::NoGradGuard no_grad;
   give_memory(linear->weight, {options.out_features(), options.in_features()});
-  if (options.bias()) {
-    give_memory(linear->bias, {options.out_features()});
-  }
+  if (options.bias()) give_memory(linear->bias, {options.out_features()});
   if (weights == Weights::kDrawn) {
     const double bound = 1.0 / std::sqrt(static_cast<double>(options.in_features()));
     linear->weight.uniform_(-bound, bound, generator);
-    if (options.bias()) {
-      linear->bias.uniform_(-bound, bound, generator);
-    }
+    if (options.bias()) linear->bias.uniform_(-bound, bound, generator);
   }
   return linear;
 }
