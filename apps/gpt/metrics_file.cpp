@@ -13,7 +13,6 @@
 #include <system_error>
 
 #include "files/mapped_file.h"
-#include "files/system_error.h"
 
 namespace mini::app {
 namespace {

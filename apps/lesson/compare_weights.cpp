@@ -10,8 +10,8 @@
 #include <cmath>
 
 #include "common/app.h"
-#include "lesson/saturation.h"
 #include "lesson/lesson_page.h"
+#include "lesson/saturation.h"
 #include "mini/attention.h"
 #include "mini/diagnostics.h"
 #include "mini/head.h"

@@ -8,9 +8,9 @@
 #include <cmath>
 
 #include "common/app.h"
-#include "lesson/saturation.h"
 #include "lesson/lesson_page.h"
 #include "lesson/matrices.h"
+#include "lesson/saturation.h"
 #include "mini/attention.h"
 #include "mini/diagnostics.h"
 
