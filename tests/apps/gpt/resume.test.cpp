@@ -271,12 +271,15 @@ TEST_CASE("train_gpt writes no message into a data file if standard streams are 
           "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("whole", "--steps 4 --eval-every 2")).status == 0);
-  int count = 0;
-  for (const std::string closed : {"<&-", "2>&-", "<&- 2>&-", ">&- 2>&-", "<&- >&- 2>&-"}) {
+  // Without standard output the last line cannot be written, which is an error after the training.
+  const std::vector<std::pair<std::string, int>> cases = {
+      {"<&-", 0}, {"2>&-", 0}, {"<&- 2>&-", 0}, {">&- 2>&-", 1}, {"<&- >&- 2>&-", 1}};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const auto& [closed, status] = cases[i];
     INFO(closed);
-    const std::string name = "run" + std::to_string(++count);
+    const std::string name = "run" + std::to_string(i);
     const Run done = run(folder.train(name, "--steps 4 --eval-every 2") + " " + closed);
-    CHECK(done.status == 0);
+    CHECK(done.status == status);
     check_same_runs(folder, name, "whole");
   }
 }
