@@ -48,12 +48,40 @@ const deep = ["--tensors", writeHeads("deep.safetensors", [12, 3, 6, 8])];
 const ofDeep = write("deep.html", run("inspect_attention", ...deep, "--format", "html"));
 const many = ["--tensors", writeHeads("many.safetensors", [1, 2, 300, 8]), "--causal"];
 const ofMany = write("many.html", run("inspect_attention", ...many, "--format", "html"));
+// 58 tokens: the labels of the rows are higher than the rows.
+const sentence = ["--tensors", writeHeads("sentence.safetensors", [1, 2, 58, 8]), "--causal"];
+const ofSentence = write(
+  "sentence.html",
+  run("inspect_attention", ...sentence, "--format", "html"),
+);
 
 const head = (page, layer, number) =>
   page.getByRole("button", {name: `Layer ${layer}, head ${number}:`});
 const title = (page) => page.locator("#one-title").textContent();
 const told = async (page) => (await page.locator("#told").textContent()).split("\n");
 const without = (page) => page.getByRole("radio", {name: "without the division"});
+
+for (const width of [320, 900, 1200])
+  onPage(
+    `each label is beside its row and above its column at ${width} px`,
+    ofSentence,
+    {viewport: {width, height: 900}},
+    async (page) => {
+      const grid = await page.locator("#enlarged").boundingBox();
+      const centres = (axis) =>
+        page.locator(`#${axis} span`).evaluateAll((labels) =>
+          labels.map((label) => {
+            const {x, y, width, height} = label.getBoundingClientRect();
+            return {x: x + width / 2, y: y + height / 2};
+          }),
+        );
+      const side = grid.height / 58;
+      for (const [i, label] of (await centres("queries")).entries())
+        assert.ok(Math.abs(label.y - (grid.y + (i + 0.5) * side)) < side / 2 + 1, `row ${i}`);
+      for (const [j, label] of (await centres("keys")).entries())
+        assert.ok(Math.abs(label.x - (grid.x + (j + 0.5) * side)) < side / 2 + 1, `column ${j}`);
+    },
+  );
 
 onPage("a click enlarges a head and shows its measures", ofFew, {}, async (page) => {
   assert.equal(await page.locator(".row button").count(), 6);
