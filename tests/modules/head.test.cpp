@@ -39,7 +39,8 @@ TEST_CASE("Head reproduces the numbers of the lesson", "[head]") {
   torch::manual_seed(42);
   const at::Tensor x = at::randn({1, 4, 128});
   Head head(HeadOptions(128, 32));
-  CHECK_THAT(x[0][0].narrow(0, 0, 4), AllClose(fixture("x_first_row_first_4"), 0, 1e-7));
+  // ATen's vector code and its scalar code draw normal numbers that differ in the last bits.
+  CHECK_THAT(x[0][0].narrow(0, 0, 4), AllClose(fixture("x_first_row_first_4"), 3e-7, 1e-7));
   const char* names[] = {"query_weight_first_row_first_4", "key_weight_first_row_first_4",
                          "value_weight_first_row_first_4"};
   for (size_t i = 0; i < 3; ++i) {
