@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "attention/kernel_heads.h"
+#include "attention/kernel_target.h"
 #include "attention/packed_heads.h"
 #include "attention/units.h"
 #include "kernels/attention_kernel.h"
@@ -219,6 +220,7 @@ const char* fused_attention_obstacle(const at::Tensor& q, const at::Tensor& k, c
   if (options.mask && options.mask->requires_grad() && c10::GradMode::is_enabled()) {
     return "the fused kernel does not compute the gradient of a mask";
   }
+  check_kernel_target();
   return nullptr;
 }
 
