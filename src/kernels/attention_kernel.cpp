@@ -60,12 +60,8 @@ void decode_backward(const HeadInputs& head, const Backward& gradients, float* s
   MINI_DISPATCH(DecodeBackward)(head, gradients, scratch);
 }
 
-int64_t forward_scratch(const HeadInputs& head) {
-  return MINI_DISPATCH(ForwardScratchSize)(head);
-}
-int64_t decode_scratch(const HeadInputs& head) {
-  return MINI_DISPATCH(DecodeScratchSize)(head);
-}
+int64_t forward_scratch(const HeadInputs& head) { return MINI_DISPATCH(ForwardScratchSize)(head); }
+int64_t decode_scratch(const HeadInputs& head) { return MINI_DISPATCH(DecodeScratchSize)(head); }
 int64_t backward_scratch(const HeadInputs& head) {
   return MINI_DISPATCH(BackwardScratchSize)(head);
 }

@@ -27,7 +27,7 @@ bool passes(const std::string& test, const std::string& mini_simd_target) {
 at::Tensor kernel_results() {
   torch::manual_seed(1);
   const at::Tensor x = at::randn({5, 77, 40});
-  return at::cat({attention({x, x, x}), detail::gelu(x, "none")});
+  return at::cat({attention({x, x, x}), mini::detail::gelu(x, "none")});
 }
 
 }  // namespace
@@ -55,8 +55,8 @@ TEST_CASE("child: an unknown MINI_SIMD_TARGET is an error of every kernel", "[.t
   for (int call = 0; call < 2; ++call) {
     CHECK_THROWS_WITH(attention({x, x, x}), ContainsSubstring(expected));
     CHECK_THROWS_WITH(attention_path(x, x, x), ContainsSubstring(expected));
-    CHECK_THROWS_WITH(detail::gelu(x, "none"), ContainsSubstring(", got \"avx9\""));
-    CHECK_THROWS_AS(detail::layer_norm(x, at::ones({8}), {}), c10::Error);
+    CHECK_THROWS_WITH(mini::detail::gelu(x, "none"), ContainsSubstring(", got \"avx9\""));
+    CHECK_THROWS_AS(mini::detail::layer_norm(x, at::ones({8}), {}), c10::Error);
   }
   CHECK(attention_steps(x, x, x).output.defined());  // needs no kernel
 }
