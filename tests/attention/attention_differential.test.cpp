@@ -69,7 +69,7 @@ struct Magnitudes {
   }
 };
 
-struct Case {
+struct Configuration {
   std::string description;
   Inputs in;
   at::Tensor upstream;
@@ -150,9 +150,9 @@ at::Tensor draw_mask(Draw& draw, const std::vector<int64_t>& scores, at::ScalarT
   return mask;
 }
 
-Case draw_case(uint64_t seed, uint64_t index) {
+Configuration draw_configuration(uint64_t seed, uint64_t index) {
   Draw draw(seed, index);
-  Case c;
+  Configuration c;
   const at::ScalarType dtype =
       draw.one_of<at::ScalarType>({at::kFloat, at::kFloat, at::kFloat, at::kFloat, at::kFloat,
                                    at::kFloat, at::kFloat, at::kBFloat16, at::kHalf, at::kDouble});
@@ -255,7 +255,7 @@ Case draw_case(uint64_t seed, uint64_t index) {
 using Results = std::vector<at::Tensor>;  // output, dq, dk, dv; undefined if not computed
 
 template <class Attention>
-Results results_of(const Case& c, const Inputs& inputs, const Attention& attention) {
+Results results_of(const Configuration& c, const Inputs& inputs, const Attention& attention) {
   const auto leaf = [](const at::Tensor& t, bool needs) {
     return t.detach().requires_grad_(needs);
   };
@@ -282,7 +282,7 @@ struct Reference {
 };
 
 // True where a query sees a key.  Broadcasts to (..., Tq, Tk).
-at::Tensor visible_positions(const Case& c) {
+at::Tensor visible_positions(const Configuration& c) {
   const int64_t Tq = c.in.q.size(-2), Tk = c.in.k.size(-2);
   at::Tensor visible = at::ones({Tq, Tk}, at::kBool);
   if (c.options.causal == Causal::kUpperLeft) visible = visible.tril();
@@ -297,7 +297,7 @@ at::Tensor visible_positions(const Case& c) {
 // input may be small by chance, so the effect of such a rounding on the weights is added: `step`
 // times the sum of magnitudes for each score. Where that is not small, a weight may be anything up
 // to the largest softmax that rounded scores can give.
-Reference make_reference(const Case& c) {
+Reference make_reference(const Configuration& c) {
   const bool wide = c.in.q.scalar_type() == at::kDouble;
   const double relative = wide ? 4e-15 : 1e-6;
   const double step = wide ? 0x1p-51 : 0x1p-22;
@@ -371,7 +371,7 @@ Reference make_reference(const Case& c) {
 
 // Largest errors of LibTorch's attention, or of the composite path where LibTorch refuses the case
 // or its result is not finite.
-std::vector<double> peer_errors(const Case& c, const Reference& reference) {
+std::vector<double> peer_errors(const Configuration& c, const Reference& reference) {
   const auto errors = [&](const Results& results) {
     std::vector<double> largest(4, 0.0);
     for (size_t i = 0; i < 4; ++i) {
@@ -412,7 +412,8 @@ std::vector<double> peer_errors(const Case& c, const Reference& reference) {
 const char* const kNames[] = {"output", "dq", "dk", "dv"};
 
 // Returns a message if a result exceeds its bound, otherwise "".
-std::string check(const Case& c, const Reference& reference, const std::vector<double>& peer) {
+std::string check_one(const Configuration& c, const Reference& reference,
+                      const std::vector<double>& peer) {
   const Results actual = results_of(c, c.in, [&](const Inputs& in) {
     return mini::scaled_dot_product_attention(in.q, in.k, in.v, c.options);
   });
@@ -436,17 +437,17 @@ std::string check(const Case& c, const Reference& reference, const std::vector<d
 
 // Checks configurations [first, last) of a seed. `all_targets` runs each of them on every
 // instruction set; otherwise the instruction sets take turns.
-void check_cases(uint64_t seed, uint64_t first, uint64_t last, bool all_targets) {
+void check_configurations(uint64_t seed, uint64_t first, uint64_t last, bool all_targets) {
   const std::vector<std::string> targets = kernels::supported_targets();
   int failures = 0;
   for (uint64_t index = first; index < last && failures < 20; ++index) {
-    const Case c = draw_case(seed, index);
+    const Configuration c = draw_configuration(seed, index);
     const Reference reference = make_reference(c);
     const std::vector<double> peer = peer_errors(c, reference);
     for (size_t t = 0; t < targets.size(); ++t) {
       if (!all_targets && index % targets.size() != t) continue;
       kernels::set_target(targets[t]);
-      const std::string message = check(c, reference, peer);
+      const std::string message = check_one(c, reference, peer);
       if (message.empty()) continue;
       FAIL_CHECK(message);
       ++failures;
@@ -462,13 +463,13 @@ TEST_CASE("random configurations are within the error bound", "[attention][diffe
   if (const char* one = std::getenv("MINI_DIFFERENTIAL")) {
     unsigned long long seed = 0, index = 0;
     REQUIRE(std::sscanf(one, "%llu:%llu", &seed, &index) == 2);
-    check_cases(seed, index, index + 1, /*all_targets=*/true);
+    check_configurations(seed, index, index + 1, /*all_targets=*/true);
     return;
   }
-  check_cases(1, 0, 2000, /*all_targets=*/false);
+  check_configurations(1, 0, 2000, /*all_targets=*/false);
 }
 
 TEST_CASE("20,000 random configurations are within the error bound on every instruction set",
           "[attention][differential_all][.slow]") {
-  check_cases(2, 0, 20000, /*all_targets=*/true);
+  check_configurations(2, 0, 20000, /*all_targets=*/true);
 }

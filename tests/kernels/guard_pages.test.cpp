@@ -73,17 +73,17 @@ at::Tensor draw(int64_t rows, int64_t width, int64_t gap) {
   return at::randn({rows * stride - gap}).as_strided({1, rows, width}, {rows * stride, stride, 1});
 }
 
-struct Size {
+struct Lengths {
   int64_t Tq, Tk, d_k, d_v;
 };
 
 // Decoding, block tails, two vectors and less, and several parts of the backward pass.
-const std::vector<Size> kSizes = {
+const std::vector<Lengths> kLengths = {
     {1, 1, 1, 1},     {1, 33, 40, 40},   {2, 300, 17, 5},   {3, 5000, 8, 16},  {4, 4, 32, 32},
     {5, 3, 3, 7},     {9, 7, 15, 31},    {17, 15, 48, 65},  {31, 33, 1, 130},  {33, 31, 127, 2},
     {64, 64, 32, 32}, {65, 63, 129, 16}, {257, 130, 8, 16}, {70, 600, 24, 40}, {6, 10, 300, 260}};
 
-std::vector<std::optional<at::Tensor>> masks(const Size& size) {
+std::vector<std::optional<at::Tensor>> masks(const Lengths& size) {
   const at::Tensor keep = at::rand({size.Tq, size.Tk}) < 0.7;
   return {std::nullopt,
           keep,
@@ -97,7 +97,7 @@ std::vector<std::optional<at::Tensor>> masks(const Size& size) {
 
 TEST_CASE("attention does not touch memory outside its tensors", "[kernel][guard]") {
   for_each_border([] {
-    for (const Size& size : kSizes) {
+    for (const Lengths& size : kLengths) {
       for (const int64_t gap : {0, 3}) {
         const at::Tensor q = draw(size.Tq, size.d_k, gap).requires_grad_(),
                          k = draw(size.Tk, size.d_k, gap).requires_grad_(),
