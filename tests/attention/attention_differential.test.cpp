@@ -340,14 +340,17 @@ Reference make_reference(const Configuration& c) {
     w = w + at::where(off.amax(-1, true) < 0.1, first_order, most);
   }
   const at::Tensor all_w = w.sum(-1, true);
-  // delta is computed from the output. If v is subnormal, the output is rounded to a multiple of
-  // 1.4e-45.
-  const at::Tensor subnormal = 1.4e-45 * d_output.abs().sum(-1, true);
+  const at::Tensor of_delta = (w * d_weights.abs()).sum(-1, true) + all_w * delta.abs();
+  // Numbers below 1e-38 are multiples of 1.4e-45: the output, from which delta is computed, the
+  // upstream gradient times scale, and dS.
+  constexpr double kSubnormal = 1.4e-45;
+  const at::Tensor v_sums = v.abs().sum(-1).unsqueeze(-2);  // (..., 1, Tk)
+  const double scale = std::abs(c.scale);
   const at::Tensor d_scores =
-      std::abs(c.scale) *
-      (relative * weights * (terms + (weights * terms).sum(-1, true)) +
-       w * (d_weights - delta).abs() +
-       (weights + w) * ((w * d_weights.abs()).sum(-1, true) + all_w * delta.abs() + subnormal));
+      scale * (relative * weights * (terms + (weights * terms).sum(-1, true)) +
+               w * (d_weights - delta).abs() +
+               (weights + w) * (of_delta + kSubnormal * d_output.abs().sum(-1, true))) +
+      kSubnormal * (weights * (v_sums + (weights * v_sums).sum(-1, true)) + std::max(1.0, scale));
   const at::Tensor p = relative * weights + w;
 
   const auto of_group = [&](const at::Tensor& t) {
