@@ -3,6 +3,7 @@
 // peak throughput of the processor. All results are verified before the first measurement.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "common/app.h"
 #include "common/keep_memory.h"
 #include "kernels/attention_kernel.h"
+#include "kernels/targets.h"
 #include "measure.h"
 
 namespace mini::app {
@@ -178,24 +180,17 @@ Table to_table(const Results& results) {
 }
 
 void choose_target(const std::string& name) {
-  std::string known;
-  for (const int64_t target : kernels::supported_targets()) {
-    kernels::set_target(target);
-    if (name == kernels::target_name()) {
-      return;
-    }
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", kernels::target_name());
-  }
-  throw UsageError(fmt::format("--target: expected one of {}, got '{}'", known, name));
+  if (kernels::set_target(name)) return;
+  throw UsageError(fmt::format("--target: expected one of {}, got '{}'",
+                               fmt::join(kernels::supported_targets(), ", "), name));
 }
 
 Results run(const Options& options) {
   if (!options.default_malloc) {
     keep_freed_memory();  // otherwise page faults dominate the time
   }
-  if (!options.target.empty()) {
-    choose_target(options.target);
-  }
+  if (const char* error = kernels::target_error()) throw UsageError(error);
+  choose_target(options.target);
   at::set_num_threads(1);
   Results results;
   for (const Shape& shape : kShapes) {

@@ -77,6 +77,12 @@ struct AttentionPath {
 /// row holds NaN or infinity, the output may be NaN, since 0 * NaN is NaN.
 ///
 /// Gradients flow to q, k, v and a floating mask, and may be differentiated again.
+///
+/// The kernels of this library (attention, layer norm, GELU) use the best instruction set that the
+/// processor supports. The environment variable MINI_SIMD_TARGET selects another one, such as AVX2,
+/// SSE4 or SCALAR. It is read once, before the first kernel runs. If its value is not supported,
+/// every call that needs a kernel throws an error that lists the supported names.
+///
 /// Throws c10::Error before any work if dtypes, devices, shapes or options are invalid.
 MINI_API at::Tensor scaled_dot_product_attention(const at::Tensor& q, const at::Tensor& k,
                                                  const at::Tensor& v,

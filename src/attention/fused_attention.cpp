@@ -7,8 +7,10 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <array>
 
 #include "attention/kernel_heads.h"
+#include "attention/kernel_target.h"
 #include "attention/packed_heads.h"
 #include "attention/units.h"
 #include "kernels/attention_kernel.h"
@@ -65,11 +67,28 @@ void run_forward(const KernelHeads& heads, const at::Tensor& output,
 int64_t keys_of_part(int64_t query_heads, int64_t key_heads, int64_t keys) {
   constexpr int64_t kTargetUnits = 16;
   constexpr int64_t kMinKeys = 256;  // per part
-  // If many query heads share a few key heads, use at most four parts: each allocates another dq.
-  const int64_t most = query_heads < kTargetUnits ? kTargetUnits : 4;
+  // Each part allocates another dq. If many query heads share a few key heads, dq is larger than dk.
+  const int64_t most = query_heads < kTargetUnits ? 8 : 4;
   const int64_t wanted = std::min(most, divide_up(kTargetUnits, key_heads));
   const int64_t parts = std::clamp(wanted, int64_t{1}, std::max<int64_t>(keys / kMinKeys, 1));
-  return std::max<int64_t>(divide_up(divide_up(keys, parts), 64) * 64, 1);
+  return std::max<int64_t>(divide_up(divide_up(keys, parts), 128) * 128, 1);
+}
+
+struct KeyRange {
+  int64_t first, end;
+};
+
+// The keys of a part: consecutive, or with causality half of them from the front and half from the
+// back, because the first keys have the most work. The second range may be empty.
+std::array<KeyRange, 2> ranges_of_part(int64_t part, int64_t parts, int64_t part_keys,
+                                       const kernels::HeadInputs& shape) {
+  const auto range = [&](int64_t i, int64_t width) {
+    return KeyRange{std::min(i * width, shape.keys), std::min((i + 1) * width, shape.keys)};
+  };
+  if (shape.diagonal >= shape.keys || parts == 1) {
+    return {range(part, part_keys), {shape.keys, shape.keys}};
+  }
+  return {range(part, part_keys / 2), range(2 * parts - 1 - part, part_keys / 2)};
 }
 
 // Keys per slice: their k, v, dk and dv fill half a MiB.
@@ -143,10 +162,8 @@ void run_backward(const KernelHeads& heads, const at::Tensor& d_output, const at
   }
   for_each_unit(
       key_heads * parts, work, kernels::backward_scratch(shape), [&](int64_t unit, float* scratch) {
-        // The first keys come first: with causality they have the most work.
         const int64_t part = unit / key_heads;
         const int64_t first = unit % key_heads * group;
-        const int64_t first_key = part * part_keys;
         for (int64_t head = first; head < first + group; ++head) {
           kernels::Backward backward = gradients(head);
           if (part > 0) {
@@ -155,14 +172,15 @@ void run_backward(const KernelHeads& heads, const at::Tensor& d_output, const at
                            shape.head_size};
           }
           const kernels::HeadInputs head_of_unit = heads[head];
-          const int64_t end = std::min(first_key + part_keys, shape.keys);
-          int64_t key = first_key;
-          do {  // runs once even without keys, to write zeros
-            const int64_t keys = std::min(keys_of_slice(shape), end - key);
-            kernels::backward(head_of_unit, backward, key, keys, scratch);
-            backward.add_to_dq = true;
-            key += keys;
-          } while (key < end);
+          for (const KeyRange& range : ranges_of_part(part, parts, part_keys, shape)) {
+            // The first range runs once even without keys, to write zeros.
+            for (int64_t key = range.first; key < range.end || !backward.add_to_dq;) {
+              const int64_t keys = std::min(keys_of_slice(shape), range.end - key);
+              kernels::backward(head_of_unit, backward, key, keys, scratch);
+              backward.add_to_dq = true;
+              key += keys;
+            }
+          }
         }
       });
   if (parts > 1) {
@@ -219,6 +237,7 @@ const char* fused_attention_obstacle(const at::Tensor& q, const at::Tensor& k, c
   if (options.mask && options.mask->requires_grad() && c10::GradMode::is_enabled()) {
     return "the fused kernel does not compute the gradient of a mask";
   }
+  check_kernel_target();
   return nullptr;
 }
 

@@ -8,6 +8,7 @@ namespace mini::detail {
 
 /// Why the fused kernel cannot compute this call, or null if it can.
 /// The answer does not depend on sizes: the kernel accepts every shape of the contract.
+/// Throws if the kernel could run, but MINI_SIMD_TARGET is invalid.
 const char* fused_attention_obstacle(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                      const AttentionOptions& options);
 

@@ -10,8 +10,10 @@
 #include "hwy/highway.h"
 #include "kernels/backward-inl.h"
 #include "kernels/decode-inl.h"
+#include "kernels/dispatch.h"
 #include "kernels/exp-inl.h"
 #include "kernels/forward-inl.h"
+#include "kernels/targets.h"
 #include "kernels/throughput-inl.h"
 // clang-format on
 
@@ -45,45 +47,33 @@ HWY_EXPORT(TargetName);
 
 void forward(const HeadInputs& head, const Forward& result, int64_t first_query, int64_t queries,
              float* scratch) {
-  HWY_DYNAMIC_DISPATCH(ForwardUnit)(head, result, first_query, queries, scratch);
+  MINI_DISPATCH(ForwardUnit)(head, result, first_query, queries, scratch);
 }
 void decode(const HeadInputs& head, const Forward& result, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(Decode)(head, result, scratch);
+  MINI_DISPATCH(Decode)(head, result, scratch);
 }
 void backward(const HeadInputs& head, const Backward& gradients, int64_t first_key, int64_t keys,
               float* scratch) {
-  HWY_DYNAMIC_DISPATCH(BackwardSlice)(head, gradients, first_key, keys, scratch);
+  MINI_DISPATCH(BackwardSlice)(head, gradients, first_key, keys, scratch);
 }
 void decode_backward(const HeadInputs& head, const Backward& gradients, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(DecodeBackward)(head, gradients, scratch);
+  MINI_DISPATCH(DecodeBackward)(head, gradients, scratch);
 }
 
-int64_t forward_scratch(const HeadInputs& head) {
-  return HWY_DYNAMIC_DISPATCH(ForwardScratchSize)(head);
-}
-int64_t decode_scratch(const HeadInputs& head) {
-  return HWY_DYNAMIC_DISPATCH(DecodeScratchSize)(head);
-}
+int64_t forward_scratch(const HeadInputs& head) { return MINI_DISPATCH(ForwardScratchSize)(head); }
+int64_t decode_scratch(const HeadInputs& head) { return MINI_DISPATCH(DecodeScratchSize)(head); }
 int64_t backward_scratch(const HeadInputs& head) {
-  return HWY_DYNAMIC_DISPATCH(BackwardScratchSize)(head);
+  return MINI_DISPATCH(BackwardScratchSize)(head);
 }
 
-const char* target_name() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
-void exp2(const float* x, int64_t n, float* out) { HWY_DYNAMIC_DISPATCH(Exp2Array)(x, n, out); }
+std::string target_name() { return MINI_DISPATCH(TargetName)(); }
+void exp2(const float* x, int64_t n, float* out) { MINI_DISPATCH(Exp2Array)(x, n, out); }
 
 double multiply_adds(int64_t rounds) {
   float result;
-  const double operations = HWY_DYNAMIC_DISPATCH(MultiplyAdds)(rounds, &result);
+  const double operations = MINI_DISPATCH(MultiplyAdds)(rounds, &result);
   // Uses the result, so that the compiler does not remove the computation.
   return result == 0.0F ? 0.0 : operations;
-}
-
-std::vector<int64_t> supported_targets() { return hwy::SupportedAndGeneratedTargets(); }
-
-void set_target(int64_t target) {
-  hwy::SetSupportedTargetsForTest(target);
-  // Dispatch reads a copy of the supported targets that the first call made.
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 }  // namespace mini::kernels

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "mini/export.h"
 
@@ -97,15 +96,8 @@ int64_t forward_scratch(const HeadInputs& head);
 int64_t decode_scratch(const HeadInputs& head);
 int64_t backward_scratch(const HeadInputs& head);
 
-/// Name of the instruction set in use, such as "AVX3".
-MINI_API const char* target_name();
-
 // For tests and benchmarks.
 
-/// The instruction sets that this processor supports, the best one first.
-MINI_API std::vector<int64_t> supported_targets();
-/// Uses this instruction set from now on. 0 restores the best one.
-MINI_API void set_target(int64_t target);
 /// out[i] = 2^x[i] as the kernel computes it.
 MINI_API void exp2(const float* x, int64_t n, float* out);
 /// Runs only multiply-adds, as fast as one core can. Returns the number of operations.

@@ -10,7 +10,8 @@
 //       dq += dS k                                     AddQueryGradients
 //
 // S, P and dS are stored transposed, as in the forward pass: keys are rows, queries are lanes.
-// PrepareQueries multiplies delta and the panels of dO by scale, once per block of queries. Each
+// PrepareQueries multiplies delta and the panels of dO by scale, once per block of queries. If scale
+// is so large or small that this might overflow or lose digits, dS is multiplied instead. Each
 // product of two blocks is summed from 0 in registers and then added to its gradient. This rounds
 // less than one long sum.
 //
@@ -26,6 +27,7 @@
 // clang-format on
 
 #include <algorithm>
+#include <cmath>
 
 #include "hwy/highway.h"
 #include "kernels/dot-inl.h"
@@ -42,6 +44,7 @@ namespace mini::kernels::HWY_NAMESPACE {
 // A block's P and dS (64 KiB) stay in the second-level cache with its rows of k and v.
 inline constexpr int64_t kBackwardQueries = 64;
 inline constexpr int64_t kBackwardKeys = 128;
+static_assert(std::max(kBackwardQueries, kBackwardKeys) <= kLongestChain);
 
 struct BackwardScratch {
   BackwardScratch(const HeadInputs& head, Scratch& scratch)
@@ -62,33 +65,61 @@ struct BackwardScratch {
 
   int64_t q_stride, o_stride;
   float* q_panels;         // panels of (hs, kPanel), times ScoreFactors::query
-  float* d_output_panels;  // panels of (d_v, kPanel), times scale
+  float* d_output_panels;  // panels of (d_v, kPanel), times DOutputFactor
   float* q;                // rows padded to whole vectors, (queries, q_stride)
   float* d_output;         // rows padded to whole vectors, (queries, o_stride)
   float* k;                // rows padded to whole vectors, (keys, q_stride)
   float* row_max;          // m, (queries)
   float* log_sum;          // log2 l, (queries)
-  float* delta;            // scale * rowsum(dO * output), (queries)
+  float* delta;            // DOutputFactor * rowsum(dO * output), (queries)
   float* weights;          // P^T, (keys, kBackwardQueries)
   float* d_scores;         // dS^T, (keys, kBackwardQueries)
   float* mask;             // (keys, kPanel)
   float* mask_rows;        // (kPanel, keys)
 };
 
+// The factor on dO and delta: scale, or 1 if dS is multiplied by scale.
+HWY_INLINE float DOutputFactor(float scale) {
+  const float magnitude = std::abs(scale);
+  return magnitude > 0x1p-8F && magnitude < 0x1p8F ? scale : 1.0F;
+}
+
 // ---- P and dS of one panel of queries.
 
 struct ScoreGradientStep {
   ScoreBlock block;
   ConstRows v;            // the block's values, (keys, d_v)
-  const float* d_output;  // (d_v, kPanel), times scale
+  const float* d_output;  // (d_v, kPanel), times DOutputFactor
   int64_t value_size;
   const float* row_max;  // (kPanel)
   const float* log_sum;  // (kPanel)
-  const float* delta;    // (kPanel), times scale
+  const float* delta;    // (kPanel), times DOutputFactor
   float* weights;        // P^T, (keys, kBackwardQueries)
   float* d_scores;       // dS^T, (keys, kBackwardQueries)
   float unit;            // ScoreFactors::unit
+  float late_scale;      // scale / DOutputFactor
+  /// Whether the weight of some query and key is 1.
+  bool some_weight_is_1;
 };
+
+// dP -> dS = P * (dP - delta), where dP and delta contain DOutputFactor
+template <bool kSomeWeightIs1, int kRows, int kVectors>
+HWY_INLINE void StoreScoreGradients(const V (&tile)[kRows][kVectors], int64_t rows,
+                                    const float* deltas, const float* weights, float* d_scores) {
+  const D d;
+  MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const V delta = hn::LoadU(d, deltas + v * kLanes);
+    MINI_UNROLL for (int r = 0; r < kRows; ++r) {
+      if (r >= rows) break;
+      const int64_t at = r * kBackwardQueries + v * kLanes;
+      V weight = hn::LoadU(d, weights + at);
+      if (kSomeWeightIs1) {
+        weight = hn::IfThenZeroElse(hn::Eq(weight, hn::Set(d, 1.0F)), weight);
+      }
+      hn::StoreU(hn::Mul(weight, hn::Sub(tile[r][v], delta)), d, d_scores + at);
+    }
+  }
+}
 
 template <int kRows, int kVectors>
 HWY_INLINE void ScoreGradientTile(const ScoreGradientStep& step, int64_t j, int64_t rows,
@@ -112,22 +143,15 @@ HWY_INLINE void ScoreGradientTile(const ScoreGradientStep& step, int64_t j, int6
     }
   }
 
-  // scale * dP = scale * v_j . dO_i;  dS = P * (scale * dP - scale * delta)
+  // dP = v_j . dO_i
+  SetZero(tile);
+  MultiplyAdd(From(step.v, j), rows, step.d_output + lane, kPanel, step.value_size, tile);
   // If a query sees one key, its weight is 1 whatever the score, and dP = delta, so dS is 0. The
   // computed dP and delta differ by rounding, so dS is set to 0 where P is 1.
-  const V one = hn::Set(d, 1.0F);
-  SetZero(tile);
-  MultiplyAdd(RowsOfA<kRows>(From(step.v, j).data, step.v.stride, rows), step.d_output + lane,
-              kPanel, step.value_size, tile);
-  MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
-    const V delta = hn::LoadU(d, step.delta + lane + v * kLanes);
-    MINI_UNROLL for (int r = 0; r < kRows; ++r) {
-      if (r >= rows) break;
-      const int64_t at = r * kBackwardQueries + v * kLanes;
-      const V weight = hn::LoadU(d, weights + at);
-      const V can_change = hn::IfThenZeroElse(hn::Eq(weight, one), weight);
-      hn::StoreU(hn::Mul(can_change, hn::Sub(tile[r][v], delta)), d, d_scores + at);
-    }
+  if (step.some_weight_is_1) {
+    StoreScoreGradients<true>(tile, rows, step.delta + lane, weights, d_scores);
+  } else {
+    StoreScoreGradients<false>(tile, rows, step.delta + lane, weights, d_scores);
   }
 }
 
@@ -157,6 +181,14 @@ HWY_INLINE void WeightsAndScoreGradients(const ScoreGradientStep& step, int64_t 
   for (int64_t j = 0; j < keys; j += kTileRows) {
     const int64_t rows = std::min<int64_t>(kTileRows, keys - j);
     ForTileRows<ScoreGradientRows>(rows, step, j, rows);
+  }
+  if (step.late_scale == 1.0F) return;
+  const D d;
+  for (int64_t j = 0; j < keys; ++j) {
+    float* row = step.d_scores + j * kBackwardQueries;
+    for (int64_t lane = 0; lane < kPanel; lane += kLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, row + lane), hn::Set(d, step.late_scale)), d, row + lane);
+    }
   }
 }
 
@@ -232,6 +264,17 @@ HWY_INLINE void AddQueryGradients(const float* transposed, ConstRows k, int64_t 
 
 // ---- The driver.
 
+// The row sum l includes 2^0 = 1 for the largest score. The weight of that score is 1 only if the
+// others are lost in rounding: l = 1.
+HWY_INLINE bool SomeWeightIs1(const float* log_sum, int64_t queries) {
+  const D d;
+  bool found = false;
+  for (int64_t i = 0; i < queries; i += kLanes) {
+    found |= !hn::AllFalse(d, hn::Eq(hn::LoadU(d, log_sum + i), hn::Zero(d)));
+  }
+  return found;
+}
+
 struct QueryBlock {
   ConstRows q, d_output;  // rows that can be read in whole vectors
 };
@@ -242,16 +285,16 @@ HWY_INLINE QueryBlock PrepareQueries(const HeadInputs& head, const Backward& gra
   const D d;
   const ConstRows q = From(head.q, first);
   const ConstRows d_output = From(gradients.d_output, first);
+  const float factor = DOutputFactor(head.scale);
   for (int64_t i = 0; i < queries; i += kPanel) {
     const int64_t n = std::min(kPanel, queries - i);
     PackTransposed(From(q, i), n, head.head_size, query_factor, s.q_panels + i * head.head_size);
-    PackTransposed(From(d_output, i), n, head.value_size, head.scale,
+    PackTransposed(From(d_output, i), n, head.value_size, factor,
                    s.d_output_panels + i * head.value_size);
   }
   DotProducts(From(gradients.output, first), d_output, queries, head.value_size, s.delta);
-  const V scale = hn::Set(d, head.scale);
   for (int64_t i = 0; i < queries; i += kLanes) {
-    hn::StoreU(hn::Mul(hn::LoadU(d, s.delta + i), scale), d, s.delta + i);
+    hn::StoreU(hn::Mul(hn::LoadU(d, s.delta + i), hn::Set(d, factor)), d, s.delta + i);
     hn::StoreU(LoadFirst(queries - i, gradients.row_max + first + i), d, s.row_max + i);
     hn::StoreU(LoadFirst(queries - i, gradients.log_sum + first + i), d, s.log_sum + i);
   }
@@ -292,7 +335,9 @@ void BackwardSlice(const HeadInputs& head, const Backward& gradients, int64_t sl
                                s.delta + i,
                                s.weights + i,
                                s.d_scores + i,
-                               factors.unit};
+                               factors.unit,
+                               head.scale / DOutputFactor(head.scale),
+                               SomeWeightIs1(s.log_sum + i, n)};
         step.block.q = s.q_panels + i * head.head_size;
         step.block.scale = factors.scale;
         if (head.mask.IsPresent()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Compiled once for each instruction set; the best one is chosen at run time.
+// Compiled once for each instruction set; targets.h chooses one at run time.
 #include "kernels/block_kernel.h"
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "kernels/block_kernel.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/dispatch.h"
 #include "kernels/exp-inl.h"
 #include "kernels/tile-inl.h"
 // clang-format on
@@ -173,16 +174,16 @@ HWY_EXPORT(GeluBackward);
 HWY_EXPORT(LayerNorm);
 HWY_EXPORT(LayerNormBackward);
 
-void gelu(const float* x, int64_t n, float* y) { HWY_DYNAMIC_DISPATCH(Gelu)(x, n, y); }
+void gelu(const float* x, int64_t n, float* y) { MINI_DISPATCH(Gelu)(x, n, y); }
 void gelu_backward(const float* dy, const float* x, int64_t n, float* dx) {
-  HWY_DYNAMIC_DISPATCH(GeluBackward)(dy, x, n, dx);
+  MINI_DISPATCH(GeluBackward)(dy, x, n, dx);
 }
 void layer_norm(const Norm& norm, const float* x, int64_t rows, float* y, float* mean,
                 float* rstd) {
-  HWY_DYNAMIC_DISPATCH(LayerNorm)(norm, x, rows, y, mean, rstd);
+  MINI_DISPATCH(LayerNorm)(norm, x, rows, y, mean, rstd);
 }
 void layer_norm_backward(const Norm& norm, const NormGradients& gradients, int64_t rows) {
-  HWY_DYNAMIC_DISPATCH(LayerNormBackward)(norm, gradients, rows);
+  MINI_DISPATCH(LayerNormBackward)(norm, gradients, rows);
 }
 
 }  // namespace mini::kernels

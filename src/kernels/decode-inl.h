@@ -126,7 +126,7 @@ void DecodeBackward(const HeadInputs& head, const Backward& gradients, float* me
       const V weight = hn::LoadU(d, s.weights + j);
       // dS is 0 if the query sees one key; see backward-inl.h.
       const V can_change = hn::IfThenZeroElse(hn::Eq(weight, hn::Set(d, 1.0F)), weight);
-      hn::StoreU(hn::Mul(hn::Mul(can_change, hn::Set(d, head.scale)), centred), d, s.d_scores + j);
+      hn::StoreU(hn::Mul(hn::Mul(can_change, centred), hn::Set(d, head.scale)), d, s.d_scores + j);
     }
 
     WeightedSum(s.d_scores, head.k, seen, head.head_size, 1.0F, From(gradients.dq, i).data);

@@ -42,26 +42,59 @@ HWY_INLINE V Exp2(V x) {
   return V{_mm512_scalef_ps(p.raw, x.raw)};
 }
 
+// 2^(a * b)
+struct Exp2OfProduct {
+  HWY_INLINE explicit Exp2OfProduct(V b_) : b(b_) {}
+  HWY_INLINE V operator()(V a) const { return Exp2(hn::Mul(a, b)); }
+  V b;
+};
+
 #else
 
-// Requires x <= 127. -0.5 <= r <= 0.5.
-HWY_INLINE V Exp2(V x) {
+inline constexpr float kLowestExponent = -127.0F;  // 2^x is 0 here and below
+// Adding 1.5 * 2^23 + 127 to x puts round(x) + 127, the exponent field of 2^round(x), in the low bits
+// of the sum.
+inline constexpr float kToInteger = 12583039.0F;
+
+// The larger number, or NaN if x is NaN.
+HWY_INLINE V AtLeast(V lowest, V x) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  return hn::Max(lowest, x);  // x86 returns the second operand if one is NaN
+#else
+  return hn::IfThenElse(hn::Lt(x, lowest), lowest, x);
+#endif
+}
+
+// 2^(n + r) with shifted = n + kToInteger and -0.5 <= r <= 0.5.
+HWY_INLINE V Exp2OfParts(V shifted, V r) {
   const D d;
   const hn::RebindToSigned<D> di;
-  // Below -127 the power is 0. This is a comparison because Max loses NaN on some instruction sets.
-  const V lowest = hn::Set(d, -127.0F);
-  x = hn::IfThenElse(hn::Lt(x, lowest), lowest, x);
-  // Adding 1.5 * 2^23 puts round(x) in the low bits of the sum.
-  const V to_integer = hn::Set(d, 12582912.0F);
-  const V shifted = hn::Add(x, to_integer);
-  const V r = hn::Sub(x, hn::Sub(shifted, to_integer));
   const V p = Exp2Polynomial(r, 0.6931470036506653F, 0.24022242426872253F, 0.05550733581185341F,
                              0.009671512991189957F, 0.001326472731307149F);
   // Multiply by the power: adding n to the exponent of p would turn NaN into a number.
-  const auto exponent =
-      hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, shifted)), hn::Set(di, int32_t{127} << 23));
-  return hn::Mul(p, hn::BitCast(d, exponent));
+  return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
+
+// Requires x <= 127.
+HWY_INLINE V Exp2(V x) {
+  const V to_integer = hn::Set(D(), kToInteger);
+  x = AtLeast(hn::Set(D(), kLowestExponent), x);
+  const V shifted = hn::Add(x, to_integer);
+  return Exp2OfParts(shifted, hn::Sub(x, hn::Sub(shifted, to_integer)));
+}
+
+// 2^(a * b) for a <= 0 <= b. The multiplication is part of the splitting and is not rounded.
+struct Exp2OfProduct {
+  HWY_INLINE explicit Exp2OfProduct(V b_)
+      : b(b_), lowest(hn::Div(hn::Set(D(), kLowestExponent), b_)) {}
+  HWY_INLINE V operator()(V a) const {
+    const V to_integer = hn::Set(D(), kToInteger);
+    a = AtLeast(lowest, a);
+    const V shifted = hn::MulAdd(a, b, to_integer);
+    return Exp2OfParts(shifted, hn::MulSub(a, b, hn::Sub(shifted, to_integer)));
+  }
+  V b, lowest;
+};
 
 #endif
 

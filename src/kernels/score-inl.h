@@ -34,17 +34,17 @@ namespace mini::kernels::HWY_NAMESPACE {
 
 // The factors that turn q . k into S, and S - m into an exponent of 2. The packed queries carry the
 // sign of the scale, so that a larger S always means a larger weight. They also carry a power of 2
-// if the scale is so large or small that scale * log2(e) might overflow or be subnormal.
+// if scale * log2(e) would overflow or be subnormal. The power is small, so that it does not
+// overflow the queries: q . k may be moderate although q is not.
 struct ScoreFactors {
   HWY_INLINE explicit ScoreFactors(const HeadInputs& head) {
     const float magnitude = std::abs(head.scale);
     if (magnitude == 0.0F) {
       query = 0.0F;
     } else {
-      const bool is_moderate = magnitude > 1e-30F && magnitude < 1e30F;
-      query =
-          std::copysign(is_moderate ? 1.0F : std::ldexp(1.0F, std::ilogb(magnitude)), head.scale);
-      scale = magnitude / std::abs(query);
+      const float power = magnitude > 2e38F ? 2.0F : magnitude < 2e-38F ? 0x1p-24F : 1.0F;
+      query = std::copysign(power, head.scale);
+      scale = magnitude / power;
     }
     unit = head.mask.IsPresent() ? kLog2E : scale * kLog2E;
   }
@@ -107,8 +107,7 @@ HWY_INLINE void ScoreTile(const ScoreBlock& block, int64_t j, int64_t rows, int6
   const int64_t lane = vector * kLanes;
 
   SetZero(scores);
-  MultiplyAdd(RowsOfA<kRows>(From(block.k, j).data, block.k.stride, rows), block.q + lane, kPanel,
-              block.head_size, scores);
+  MultiplyAdd(From(block.k, j), rows, block.q + lane, kPanel, block.head_size, scores);
 
   if (block.mask != nullptr) {
     const V scale = hn::Set(d, block.scale);

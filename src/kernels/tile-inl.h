@@ -128,22 +128,43 @@ HWY_INLINE void MultiplyAddChain(OperandA& a, const float* HWY_RESTRICT b, int64
   }
 }
 
-// The same sums in chains of at most kLongestChain terms. Shorter chains round less.
+// The same sums for the rows of A, in chains of at most kLongestChain terms. Shorter chains round
+// less.
 inline constexpr int64_t kLongestChain = 256;
 
-template <int kRows, int kVectors, class OperandA>
-HWY_INLINE void MultiplyAdd(OperandA a, const float* HWY_RESTRICT b, int64_t b_stride, int64_t K,
-                            V (&sums)[kRows][kVectors]) {
-  MultiplyAddChain(a, b, b_stride, std::min(K, kLongestChain), sums);
+template <int kRows, int kVectors>
+HWY_NOINLINE void AddMoreChains(ConstRows a, int64_t rows, const float* b, int64_t b_stride,
+                                int64_t K, V (&sums)[kRows][kVectors]) {
   for (int64_t k = kLongestChain; k < K; k += kLongestChain) {
+    RowsOfA<kRows> rows_of_a(a.data + k, a.stride, rows);
     V chain[kRows][kVectors];
     SetZero(chain);
-    MultiplyAddChain(a, b + k * b_stride, b_stride, std::min(K - k, kLongestChain), chain);
+    MultiplyAddChain(rows_of_a, b + k * b_stride, b_stride, std::min(K - k, kLongestChain), chain);
     MINI_UNROLL for (int r = 0; r < kRows; ++r) {
       MINI_UNROLL for (int v = 0; v < kVectors; ++v) {
         sums[r][v] = hn::Add(sums[r][v], chain[r][v]);
       }
     }
+  }
+}
+
+template <int kRows, int kVectors>
+HWY_INLINE void MultiplyAdd(ConstRows a, int64_t rows, const float* HWY_RESTRICT b,
+                            int64_t b_stride, int64_t K, V (&sums)[kRows][kVectors]) {
+  RowsOfA<kRows> rows_of_a(a.data, a.stride, rows);
+  if (HWY_LIKELY(K <= kLongestChain)) {
+    MultiplyAddChain(rows_of_a, b, b_stride, K, sums);
+    return;
+  }
+  MultiplyAddChain(rows_of_a, b, b_stride, kLongestChain, sums);
+  // Copies, so that `sums` stays in registers if K is small.
+  V copy[kRows][kVectors];
+  MINI_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINI_UNROLL for (int v = 0; v < kVectors; ++v) copy[r][v] = sums[r][v];
+  }
+  AddMoreChains(a, rows, b, b_stride, K, copy);
+  MINI_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINI_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = copy[r][v];
   }
 }
 
@@ -172,15 +193,16 @@ HWY_INLINE int64_t TileVectors(int64_t columns) {
 }
 
 template <int kRows, int kVectors, class OperandA, class Finish>
-HWY_INLINE void ProductTile(const OperandA& a, ConstRows b, int64_t K, int64_t column,
+HWY_INLINE void ProductTile(OperandA a, ConstRows b, int64_t K, int64_t column,
                             const Finish& finish) {
   V sums[kRows][kVectors];
   SetZero(sums);
-  MultiplyAdd(a, b.data + column, b.stride, K, sums);
+  MultiplyAddChain(a, b.data + column, b.stride, K, sums);
   finish(sums, column);
 }
 
-// Calls finish(sums, column) with the product of A and `vectors` vectors of columns of B.
+// Calls finish(sums, column) with the product of A and `vectors` vectors of columns of B;
+// K <= kLongestChain.
 template <int kRows, class OperandA, class Finish>
 HWY_INLINE void Product(const OperandA& a, ConstRows b, int64_t K, int64_t column, int64_t vectors,
                         const Finish& finish) {

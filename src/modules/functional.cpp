@@ -18,6 +18,7 @@
 #include <initializer_list>
 #include <optional>
 
+#include "attention/kernel_target.h"
 #include "attention/packed_heads.h"
 #include "kernels/block_kernel.h"
 
@@ -213,6 +214,7 @@ std::vector<at::Tensor> split_heads(const at::Tensor& packed, int64_t n_head) {
 
 at::Tensor gelu(const at::Tensor& x, const std::string& approximate) {
   if (approximate != "none" || !is_plain(x)) return at::gelu(x, approximate);
+  check_kernel_target();
   return needs_gradient({x}) ? Gelu::apply(x) : Gelu::run(x);
 }
 
@@ -221,6 +223,7 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
       (bias.defined() && (!is_plain(bias) || !bias.is_contiguous()))) {
     return at::layer_norm(x, weight.sizes(), weight, bias, kEps);
   }
+  check_kernel_target();
   return needs_gradient({x, weight, bias})
              ? LayerNorm::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt)
              : run_layer_norm(x, weight, bias).y;

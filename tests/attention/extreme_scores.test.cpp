@@ -78,6 +78,23 @@ TEST_CASE("scores at the ends of float32 are compared, not rounded to infinity",
   check_row(
       {.query = 1e-38F, .keys = {1, 0}, .values = {1, 2}, .scale = 3e38, .expected = 1.0474F});
   check_row({.query = 1e30F, .keys = {1e8F, 0}, .scale = 1e-38, .expected = 1.268941F});
+  // Scores 40 and 38. The query times the scale is beyond float32.
+  check_row({.query = 1e9F, .keys = {2e-38F, 1.9e-38F}, .scale = 2e30, .expected = 1.119203F});
+}
+
+TEST_CASE("gradients of a very small or large scale keep their digits", "[attention]") {
+  // dq = scale / 2 * upstream * (v_0 - v_1) * k_0, where scale * upstream is subnormal or infinite.
+  for (const double scale : {1e-27, 1e30}) {
+    const double upstream = scale < 1 ? 1e-17 : 1e15, v = scale < 1 ? 1e30 : 1e-20;
+    for_each_path([&](const Path& path, int64_t Tq) {
+      const Inputs leaves =
+          Inputs{queries({0}, Tq), column({1e-7, -1e-7}), column({v, -v})}.requires_grad();
+      const at::Tensor output = path.output(leaves, {.scale = scale});
+      const auto found = gradients(output, at::full_like(output, upstream), {leaves.q});
+      const double expected = scale * upstream * v * 1e-7;
+      CHECK_THAT(found[0] / expected, AllClose(at::ones({Tq, 1}), 1e-5, 0));
+    });
+  }
 }
 
 TEST_CASE("a visible score that is infinite gives NaN", "[attention]") {

@@ -2,7 +2,7 @@
 // Runs the kernels on each instruction set that this processor supports.
 #pragma once
 
-#include "kernels/attention_kernel.h"
+#include "kernels/targets.h"
 #include "support/support.h"
 
 namespace mini::test {
@@ -10,12 +10,12 @@ namespace mini::test {
 /// Runs `body` once on each instruction set.
 template <class Body>
 void for_each_target(const Body& body) {
-  for (const int64_t target : kernels::supported_targets()) {
+  for (const std::string& target : kernels::supported_targets()) {
     kernels::set_target(target);
-    INFO(kernels::target_name());
+    INFO(target);
     body();
   }
-  kernels::set_target(0);
+  kernels::set_target("");
 }
 
 }  // namespace mini::test
