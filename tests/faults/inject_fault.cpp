@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -58,19 +57,24 @@ void log(const std::string& call) {
       next<ssize_t(int, const void*, size_t)>("write")(file, line.data(), line.size());
 }
 
-/// Whether this call is the one to fail. `tear` runs before a kill in the middle of the call.
-template <typename Tear>
-bool is_faulty(const char* call, const std::string& path, Tear tear) {
-  static const std::string folder = variable("FAULT_FOLDER"), fault = variable("FAULT");
+/// Whether this call is counted and has the number FAULT_AT.
+bool is_chosen(const char* call, const std::string& path) {
+  static const std::string folder = variable("FAULT_FOLDER");
   static const long at = std::atol(variable("FAULT_AT").c_str());
   static std::atomic<long> count = 0;
   if (folder.empty() || path.compare(0, folder.size(), folder) != 0) return false;
   log(std::string(call) + " " + path);
-  if (++count != at) return false;
-  if (fault == "tear") tear();
-  if (fault == "tear" || fault == "kill") {
-    ::raise(SIGKILL);
-  }
+  return ++count == at;
+}
+
+/// Returns whether this call must fail, with errno set, or kills the program. `write_half` runs
+/// before the kill in the middle of a write.
+template <typename WriteHalf>
+bool is_faulty(const char* call, const std::string& path, WriteHalf write_half) {
+  if (!is_chosen(call, path)) return false;
+  const std::string fault = variable("FAULT");
+  if (fault == "tear") write_half();
+  if (fault == "tear" || fault == "kill") ::raise(SIGKILL);
   errno = std::atoi(fault.c_str());
   return true;
 }
@@ -144,8 +148,8 @@ int rename(const char* from, const char* to) {
 
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) {
   if (is_faulty("rename", path_at(to_folder, to))) return -1;
-  return next<int(int, const char*, int, const char*, unsigned)>("renameat2")(
-      from_folder, from, to_folder, to, flags);
+  return next<int(int, const char*, int, const char*, unsigned)>("renameat2")(from_folder, from,
+                                                                              to_folder, to, flags);
 }
 
 int unlink(const char* path) {

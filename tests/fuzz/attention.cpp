@@ -99,7 +99,8 @@ std::optional<at::Tensor> draw_mask(Source& source, const std::vector<int64_t>& 
     if (source.from(0, 60) == 0) size += 1;  // refused
   }
   const auto dims = static_cast<int64_t>(shape.size());
-  if (source.flip()) shape.erase(shape.begin(), shape.end() - source.from(0, std::min<int64_t>(dims, 2)));
+  if (source.flip())
+    shape.erase(shape.begin(), shape.end() - source.from(0, std::min<int64_t>(dims, 2)));
   constexpr double kVisible[] = {0.0, 0.1, 0.5, 0.95};
   const at::Tensor visible = source.coins(shape, kVisible[source.from(0, 3)]);
   constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
@@ -159,7 +160,9 @@ at::Tensor composite(const Inputs& in, const AttentionOptions& options) {
 std::vector<at::Tensor> results(Path path, const Inputs& inputs, const AttentionOptions& options,
                                 const at::Tensor& upstream) {
   // An alias keeps the strides, which clone() would not.
-  const auto leaf = [](const at::Tensor& t) { return t.detach().alias().detach().requires_grad_(); };
+  const auto leaf = [](const at::Tensor& t) {
+    return t.detach().alias().detach().requires_grad_();
+  };
   const Inputs in{leaf(inputs.q), leaf(inputs.k), leaf(inputs.v)};
   at::Tensor output;
   try {
@@ -173,7 +176,8 @@ std::vector<at::Tensor> results(Path path, const Inputs& inputs, const Attention
                                                  {upstream.to(output.scalar_type())}, {}, false,
                                                  /*allow_unused=*/true);
     const at::Tensor zero = at::zeros({1}, at::kDouble);
-    for (const at::Tensor& gradient : gradients) all.push_back(gradient.defined() ? gradient : zero);
+    for (const at::Tensor& gradient : gradients)
+      all.push_back(gradient.defined() ? gradient : zero);
   }
   for (at::Tensor& tensor : all) tensor = tensor.detach().to(at::kDouble);
   return all;

@@ -170,6 +170,20 @@ TEST_CASE("a full disk ends train_gpt and keeps the last checkpoint", "[app][tra
   check_same_runs(folder, "run", "whole");
 }
 
+TEST_CASE("train_gpt resumes from best if there is no last checkpoint", "[app][train_gpt]") {
+  // A kill after the first save of `best` leaves such a folder.
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("whole", "--steps 6 --eval-every 3 --dropout 0.2")).status == 0);
+  fs::copy(folder / "whole", folder / "run", fs::copy_options::recursive);
+  fs::remove_all(folder / "run/last");
+  const int64_t step = saved_step(folder / "run/best");
+  const Run resumed = run(folder.resume("run"));
+  INFO(resumed.err);
+  CHECK(resumed.status == 0);
+  CHECK_THAT(resumed.err, ContainsSubstring("; from step " + std::to_string(step) + "\n"));
+  check_same_runs(folder, "run", "whole");
+}
+
 TEST_CASE("train_gpt --resume refuses other settings and damaged files", "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("run", "--steps 6 --eval-every 3")).status == 0);
@@ -219,12 +233,6 @@ TEST_CASE("train_gpt --resume refuses other settings and damaged files", "[app][
     CHECK(is_one_line(holes.err));
     CHECK_THAT(holes.err, ContainsSubstring("missing: transformer.h.0.ln_1.weight") &&
                               ContainsSubstring("; missing: transformer.h.1.ln_1.weight"));
-  }
-  {  // no last checkpoint to resume from, but a best one that would be overwritten
-    fs::remove_all(copy("headless") / "last");
-    const Run headless = run(folder.resume("headless"));
-    CHECK(headless.status == 1);
-    CHECK_THAT(headless.err, ContainsSubstring("headless' has no checkpoint 'last'"));
   }
   {  // a damaged configuration
     const fs::path path = copy("damaged") / "config.json";
