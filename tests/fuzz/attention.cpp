@@ -120,7 +120,7 @@ Call draw_call(Source& source) {
   constexpr at::ScalarType kTypes[] = {at::kFloat, at::kFloat, at::kBFloat16, at::kHalf};
   const at::ScalarType dtype = kTypes[source.from(0, 3)];
   std::vector<int64_t> leading;
-  for (int64_t i = source.from(0, 3); i > 0; --i) leading.push_back(source.from(0, 3));
+  for (int64_t i = source.from(0, 3); i > 0; --i) leading.push_back(source.from(0, 2));
   const int64_t Tq = source.length(), Tk = source.length(), d_k = source.width();
   const int64_t d_v = source.flip() ? d_k : source.width();
 

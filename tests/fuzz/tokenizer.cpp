@@ -4,12 +4,12 @@
 #include "mini/tokenizer.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -24,7 +24,7 @@ namespace {
 std::optional<Tokenizer> load(const MemoryFile& file) {
   try {
     return Tokenizer::load(file.path());
-  } catch (const std::runtime_error&) {  // every other exception is a finding
+  } catch (const c10::Error&) {  // every other exception is a finding
     return std::nullopt;
   }
 }

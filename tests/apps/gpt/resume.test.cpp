@@ -303,3 +303,35 @@ TEST_CASE("only one train_gpt at a time trains in a folder", "[app][train_gpt]")
   first.send(SIGTERM);
   CHECK(first.finish().status == 0);
 }
+
+TEST_CASE("of two train_gpt that start a run in one folder at once, one trains",
+          "[app][train_gpt]") {
+  const TinyFolder folder;
+  const std::string options = "--steps 4 --eval-every 2 --dropout 0.2";
+  REQUIRE(run(folder.train("whole", options)).status == 0);
+  for (int i = 0; i < 5; ++i) {
+    const std::string name = "run" + std::to_string(i);
+    Background first(folder.train(name, options));
+    Background second(folder.train(name, options));
+    const Run a = first.finish(), b = second.finish();
+    INFO(a.err << b.err);
+    REQUIRE(a.status + b.status == 1);
+    CHECK_THAT(a.status == 1 ? a.err : b.err,
+               ContainsSubstring("another process is writing it") ||
+                   ContainsSubstring("expected a new folder, got '"));
+    check_same_runs(folder, name, "whole");
+  }
+}
+
+TEST_CASE("train_gpt ends with an error if its folder is removed", "[app][train_gpt]") {
+  const TinyFolder folder;
+  Background program(folder.train("run", "--steps 1000000 --eval-every 20"));
+  wait_for_steps(program, folder / "run", 25);
+  fs::rename(folder / "run", folder / "moved");
+  const Run ended = program.finish();
+  CHECK(ended.status == 1);
+  CHECK_THAT(ended.err, ContainsSubstring("train_gpt: save_checkpoint: cannot write '" +
+                                          (folder / "run").string()));
+  CHECK_THAT(ended.err, ContainsSubstring("': No such file or directory\n"));
+  CHECK_FALSE(fs::exists(folder / "run"));
+}
