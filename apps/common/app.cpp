@@ -14,8 +14,10 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include "figures/display_text.h"
 
@@ -94,6 +96,18 @@ std::string on_one_line(const std::string& message) {
     joined += (joined.empty() ? "" : joined.ends_with(':') ? " " : "; ") + line.substr(first);
   }
   return count <= kMostLines ? joined : fmt::format("{} (and {} more)", joined, count - kMostLines);
+}
+
+// LibTorch's error of a failed allocation contains "you tried to allocate 4096 bytes".
+std::string message_of(const c10::Error& error) {
+  const std::string message = error.what_without_backtrace();
+  constexpr std::string_view kStart = "you tried to allocate ";
+  const size_t start = message.find(kStart), end = message.find(" bytes", start);
+  if (message.find("CPUAllocator") == std::string::npos || end == std::string::npos) {
+    return message;
+  }
+  const size_t number = start + kStart.size();
+  return fmt::format("not enough memory for {} bytes", message.substr(number, end - number));
 }
 
 // Prints one line, even if the message quotes control characters.
@@ -180,7 +194,10 @@ int CommandLine::run(int argc, char** argv, const std::function<void()>& body) {
     print_error(get_name(), fmt::format("{} (see --help)", error.what()));
     return kWrongUsage;
   } catch (const c10::Error& error) {
-    print_error(get_name(), error.what_without_backtrace());
+    print_error(get_name(), message_of(error));
+    return kFailed;
+  } catch (const std::bad_alloc&) {
+    print_error(get_name(), "not enough memory");
     return kFailed;
   } catch (const std::exception& error) {
     print_error(get_name(), error.what());

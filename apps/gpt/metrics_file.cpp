@@ -17,6 +17,19 @@
 namespace mini::app {
 namespace {
 
+Json object_of(std::string_view line) {
+  Json json;
+  try {
+    json = detail::parse_json(line);
+  } catch (const std::runtime_error&) {
+    // The reason is a position in the line, which would be taken for a position in the file.
+  }
+  if (!json.is_object()) {
+    throw std::runtime_error("expected a JSON object");
+  }
+  return json;
+}
+
 // Calls `read(line)` for each complete line until it returns false. Returns the offset of the first
 // line that was not read. Adds the number of the line to errors.
 template <typename Read>
@@ -28,11 +41,7 @@ size_t read_lines(const std::filesystem::path& path, std::string_view text, cons
       return begin;
     }
     try {
-      const Json line = Json::parse(text.substr(begin, end - begin), nullptr,
-                                    /*allow_exceptions=*/false);
-      if (!line.is_object()) {
-        throw std::runtime_error("expected a JSON object");
-      }
+      const Json line = object_of(text.substr(begin, end - begin));
       if (!read(line)) {
         return begin;
       }

@@ -104,6 +104,20 @@ void check_vocabulary(const RunConfig& config, int64_t vocab_size, const GPT& mo
   }
 }
 
+void check_is_new(const fs::path& run) {
+  if (fs::exists(run) && !fs::is_directory(run)) {
+    throw std::runtime_error(fmt::format("expected a new folder, got '{}', a file", run.string()));
+  }
+  if (fs::exists(run) && !fs::is_empty(run)) {
+    const std::string hint =
+        fs::exists(run / kConfigFile)
+            ? fmt::format(" (train_gpt --resume {} resumes the run)", run.string())
+            : "";
+    throw std::runtime_error(
+        fmt::format("expected a new folder, got '{}', which is not empty{}", run.string(), hint));
+  }
+}
+
 void copy_weights(const GPT& from, GPT& to) {
   auto tensors = state_dict(*from);
   at::Tensor& positions = tensors["transformer.wpe.weight"];
@@ -143,17 +157,7 @@ void Training::load(const fs::path& path) {
 
 std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config,
                                     const std::optional<TrainedModel>& init) {
-  if (fs::exists(run) && !fs::is_directory(run)) {
-    throw std::runtime_error(fmt::format("expected a new folder, got '{}', a file", run.string()));
-  }
-  if (fs::exists(run) && !fs::is_empty(run)) {
-    const std::string hint =
-        fs::exists(run / kConfigFile)
-            ? fmt::format(" (train_gpt --resume {} resumes the run)", run.string())
-            : "";
-    throw std::runtime_error(
-        fmt::format("expected a new folder, got '{}', which is not empty{}", run.string(), hint));
-  }
+  check_is_new(run);
   const TextFile text(config.data);
   const Tokenizer tokenizer = make_tokenizer(config, text.bytes(), init);
   if (init) {
@@ -161,6 +165,7 @@ std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config
   }
   fs::create_directories(fs::absolute(run).parent_path());
   detail::AtomicFolder folder(run);
+  check_is_new(run);  // another process may have created it since the first check
   detail::write_json(folder.path() / kConfigFile, to_json(config));
   tokenizer.save(folder.path() / kTokenizerFile);
   write_tokens_of(config, folder.path() / kTokensFile, text.bytes(), tokenizer);
@@ -178,10 +183,8 @@ std::unique_ptr<Training> resume_run(const fs::path& run, const RunConfig& confi
   if (fs::exists(detail::AtomicFolder::find(run / "last"))) {
     training->load(run / "last");
   } else if (fs::exists(detail::AtomicFolder::find(run / "best"))) {
-    throw std::runtime_error(
-        fmt::format("'{}' has no checkpoint 'last' to resume from, and starting from the first "
-                    "step would overwrite 'best'",
-                    run.string()));
+    training->load(run / "best");
+    training->save(run / "last");
   }
   return training;
 }

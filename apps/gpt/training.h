@@ -52,8 +52,9 @@ struct Training {
 std::unique_ptr<Training> begin_run(const std::filesystem::path& run, const RunConfig& config,
                                     const std::optional<TrainedModel>& init);
 
-/// Resumes the run in a folder from its checkpoint `last`. A run without checkpoints starts at its
-/// first step. Throws if there is only a checkpoint `best`.
+/// Resumes the run in a folder from its checkpoint `last`. If there is only a checkpoint `best`,
+/// because the process was killed between the first two saves, resumes from `best` and saves it as
+/// `last`. A run without checkpoints starts at its first step.
 std::unique_ptr<Training> resume_run(const std::filesystem::path& run, const RunConfig& config);
 
 /// Allows one process at a time to train in a folder. Throws std::runtime_error if another process

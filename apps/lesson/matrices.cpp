@@ -10,15 +10,16 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "files/json_file.h"
+
 namespace mini::app {
 namespace {
 
-using Json = nlohmann::json;
+using detail::Json;
 
 // Flattens nested lists, row by row, and keeps their shape.
 class Reader {
@@ -101,13 +102,7 @@ Json parse_file(const std::filesystem::path& path) {
   if (const size_t nul = text.find('\0'); nul != std::string::npos) {
     throw std::runtime_error(fmt::format("expected text, got a NUL byte at offset {}", nul));
   }
-  try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    const std::string message = error.what();
-    throw std::runtime_error(message.substr(message.find(']') + 2));
-  }
+  return detail::parse_json(text);
 }
 
 AttentionMatrices from_json(const Json& object) {

@@ -79,8 +79,8 @@ class KernelHeads {
     result.v = rows(v_, head, group_);
     if (mask_.defined()) {
       const int64_t offset = head_offset(leading_, mask_strides_, head, 1);
-      if (result.mask.visible != nullptr) result.mask.visible += offset;
-      if (result.mask.added != nullptr) result.mask.added += offset;
+      result.mask.visible = at_offset(result.mask.visible, offset);
+      result.mask.added = at_offset(result.mask.added, offset);
     }
     return result;
   }
@@ -90,13 +90,21 @@ class KernelHeads {
     return rows(tensor, head, 1);
   }
   kernels::Rows mutable_rows(const at::Tensor& tensor, int64_t head, int64_t group = 1) const {
-    return {tensor.mutable_data_ptr<float>() + head_offset(leading_, tensor.strides(), head, group),
+    return {at_offset(tensor.mutable_data_ptr<float>(),
+                      head_offset(leading_, tensor.strides(), head, group)),
             tensor.stride(-2)};
   }
 
  private:
+  /// An empty tensor has no memory, and an offset from a null pointer is undefined behaviour.
+  template <typename T>
+  static T* at_offset(T* data, int64_t offset) {
+    return data == nullptr ? nullptr : data + offset;
+  }
+
   kernels::ConstRows rows(const at::Tensor& tensor, int64_t head, int64_t group) const {
-    return {tensor.const_data_ptr<float>() + head_offset(leading_, tensor.strides(), head, group),
+    return {at_offset(tensor.const_data_ptr<float>(),
+                      head_offset(leading_, tensor.strides(), head, group)),
             tensor.stride(-2)};
   }
 

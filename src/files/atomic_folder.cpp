@@ -2,6 +2,7 @@
 #include "files/atomic_folder.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -53,6 +54,29 @@ bool exchange_folders(const fs::path& a, const fs::path& b) {
   return false;
 }
 
+[[noreturn]] void fail_as_busy(const fs::path& target) {
+  throw std::runtime_error("cannot write '" + target.string() + "': another process is writing it");
+}
+
+/// Locks `folder`, the new folder of `target`, until the descriptor is closed. The kernel releases
+/// the lock of a killed process. The descriptor is closed if there is no such folder; there is no
+/// lock if the file system has none.
+Descriptor lock(const fs::path& folder, const fs::path& target) {
+  Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (descriptor.is_open() && ::flock(descriptor.number(), LOCK_EX | LOCK_NB) != 0 &&
+      errno == EWOULDBLOCK) {
+    fail_as_busy(target);
+  }
+  return descriptor;
+}
+
+/// Whether `path` still leads to the folder that `descriptor` has opened.
+bool leads_to(const fs::path& path, const Descriptor& descriptor) {
+  struct stat a = {}, b = {};
+  return ::stat(path.c_str(), &a) == 0 && ::fstat(descriptor.number(), &b) == 0 &&
+         a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 void sync(const fs::path& folder) {
   if (const int error = sync_folder(folder); error != 0) fail(folder, error);
 }
@@ -73,11 +97,20 @@ AtomicFolder::AtomicFolder(const fs::path& path)
     : target_(resolve(path)),
       new_(hidden_sibling(target_, ".new")),
       old_(hidden_sibling(target_, ".old")) {
-  if (find(target_) == old_) rename_folder(old_, target_);
-  if (fs::exists(target_) && !fs::is_directory(target_)) fail(target_, ENOTDIR);
-  remove_folder(new_);
-  remove_folder(old_);
-  if (::mkdir(new_.c_str(), 0777) != 0) fail(target_, errno);
+  {
+    const Descriptor left_by_a_killed_process = lock(new_, target_);
+    if (find(target_) == old_) rename_folder(old_, target_);
+    if (fs::exists(target_) && !fs::is_directory(target_)) fail(target_, ENOTDIR);
+    remove_folder(new_);
+    remove_folder(old_);
+  }
+  if (::mkdir(new_.c_str(), 0777) != 0) {
+    if (errno == EEXIST) fail_as_busy(target_);
+    fail(target_, errno);
+  }
+  lock_ = lock(new_, target_);
+  // Another process may have removed the folder before it was locked.
+  if (lock_.is_open() && !leads_to(new_, lock_)) fail_as_busy(target_);
 }
 
 AtomicFolder::~AtomicFolder() {
@@ -87,17 +120,15 @@ AtomicFolder::~AtomicFolder() {
 
 void AtomicFolder::commit() {
   sync(new_);
-  if (!fs::exists(target_)) {
-    rename_folder(new_, target_);
-  } else {
+  bool exchanged = false;
+  if (fs::exists(target_)) {
     check_nothing_is_lost(target_, new_);
-    if (!exchange_folders(new_, target_)) {
-      rename_folder(target_, old_);
-      rename_folder(new_, target_);
-    }
+    exchanged = exchange_folders(new_, target_);
+    if (!exchanged) rename_folder(target_, old_);
   }
+  if (!exchanged) rename_folder(new_, target_);
   sync(target_.parent_path());  // before the removals: a power cut leaves one folder
-  remove_folder(new_);
+  if (exchanged) remove_folder(new_);
   remove_folder(old_);
   new_.clear();
 }

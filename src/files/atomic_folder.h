@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include "files/descriptor.h"
+
 namespace mini::detail {
 
 /// A folder that appears at its path on `commit()`, complete, or not at all.
@@ -20,7 +22,9 @@ namespace mini::detail {
 ///   its path. After a kill between these two renames, `find()` returns `.NAME.old`, and the next
 ///   AtomicFolder of this path renames it back.
 /// - `find()` never returns an incomplete folder. The next AtomicFolder of this path removes what a
-///   killed process left. A path may have only one writer at a time.
+///   killed process left.
+/// - A path has one writer at a time: the constructor throws while another process is between its
+///   constructor and `commit()`. A file system without locks does not check this.
 /// - `commit()` replaces an old folder only if each of its entries is a file that the new folder
 ///   has too.
 ///
@@ -48,6 +52,7 @@ class AtomicFolder {
   std::filesystem::path target_;  // absolute, links followed
   std::filesystem::path new_;     // .NAME.new; empty after commit()
   std::filesystem::path old_;     // .NAME.old
+  Descriptor lock_;               // of .NAME.new
 };
 
 }  // namespace mini::detail

@@ -15,17 +15,29 @@ std::string reason(const Json::exception& error) {
 
 }  // namespace
 
+Json parse_json(std::string_view text) {
+  // The parser treats a NUL as the end of its input and would ignore the rest.
+  if (text.find('\0') != std::string_view::npos) {
+    throw std::runtime_error("it contains a NUL byte");
+  }
+  const auto check_depth = [](int depth, Json::parse_event_t, const Json&) {
+    constexpr int kMaxDepth = 100;
+    if (depth > kMaxDepth) throw std::runtime_error("it is nested deeper than 100 levels");
+    return true;
+  };
+  try {
+    return Json::parse(text, check_depth);
+  } catch (const Json::exception& error) {
+    throw std::runtime_error(reason(error));
+  }
+}
+
 Json read_json(const std::filesystem::path& path) {
   const MappedFile file(path);
-  const std::string name = "'" + path.string() + "'";
-  // The parser treats a NUL as the end of its input and would ignore the rest.
-  if (file.bytes().find('\0') != std::string_view::npos) {
-    throw std::runtime_error(name + " is not JSON: it contains a NUL byte");
-  }
   try {
-    return Json::parse(file.bytes());
-  } catch (const Json::exception& error) {
-    throw std::runtime_error(name + " is not JSON: " + reason(error));
+    return parse_json(file.bytes());
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error("'" + path.string() + "' is not JSON: " + error.what());
   }
 }
 

@@ -9,11 +9,17 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 namespace mini::detail {
 
 using Json = nlohmann::ordered_json;
+
+/// Returns the value of a JSON text. Throws std::runtime_error with the reason if the text is not
+/// JSON, contains a NUL byte, or nests lists and objects deeper than 100 levels: functions that copy
+/// or print a value call themselves once per level.
+Json parse_json(std::string_view text);
 
 /// Returns the contents of the file at `path`. Throws std::runtime_error, with the path, if the
 /// file cannot be read or is not JSON.
@@ -51,9 +57,11 @@ T json_member(const Json& object, const std::string& name) {
   if constexpr (std::is_same_v<T, bool>) {
     require(value.is_boolean(), "true or false", value);
   } else if constexpr (std::is_integral_v<T>) {
-    const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <=
-                                                       std::uint64_t{std::numeric_limits<T>::max()}
-                                                 : value.is_number_integer() && std::is_signed_v<T>;
+    using Limits = std::numeric_limits<T>;
+    const bool fits = value.is_number_unsigned()
+                          ? value.get<std::uint64_t>() <= std::uint64_t{Limits::max()}
+                          : value.is_number_integer() && std::is_signed_v<T> &&
+                                value.get<std::int64_t>() >= std::int64_t{Limits::min()};
     require(fits, "a whole number", value);
   } else if constexpr (std::is_floating_point_v<T>) {
     require(value.is_number(), "a number", value);

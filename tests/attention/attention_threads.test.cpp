@@ -2,10 +2,13 @@
 // Attention on several threads.
 #include <ATen/Parallel.h>
 
+#include <array>
 #include <atomic>
+#include <random>
 #include <thread>
 
 #include "support/attention_support.h"
+#include "support/files.h"
 #include "support/parallel_region.h"
 #include "support/threads.h"
 
@@ -104,4 +107,55 @@ TEST_CASE("attention may be called inside a parallel region and from several thr
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
+}
+
+TEST_CASE("eight threads that call attention at once get the same bits at any number of threads",
+          "[fused][.slow]") {
+  const std::vector<Inputs> inputs = {random_inputs({2, 3}, 130, 256, 64, 64),
+                                      random_inputs({1, 1}, 300, 700, 32, 40),
+                                      random_inputs({8}, 1, 500, 64, 64)};
+  std::vector<at::Tensor> expected;
+  {
+    const Threads one(1);
+    for (const Inputs& in : inputs) expected.push_back(all_results(in, {}));
+  }
+  for (const int n : {1, 2, 3, 4, 8}) {
+    INFO(n << " threads");
+    const Threads of_each_call(n);
+    std::atomic<int> wrong = 0;
+    std::vector<std::thread> callers;
+    for (std::size_t caller = 0; caller < 8; ++caller) {
+      callers.emplace_back([&, caller] {
+        for (std::size_t call = 0; call < 30; ++call) {
+          const std::size_t i = (caller + call) % inputs.size();
+          if (!at::equal(all_results(inputs[i], {}), expected[i])) ++wrong;
+        }
+      });
+    }
+    for (std::thread& caller : callers) caller.join();
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("10000 calls of random shapes do not increase the memory of the process",
+          "[fused][.slow]") {
+  std::mt19937 random(1);
+  const auto from = [&](int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  };
+  const auto call = [&] {
+    const at::ScalarType dtype = std::array{at::kFloat, at::kBFloat16, at::kHalf}[random() % 3];
+    const Inputs in = random_inputs({from(1, 2), from(1, 4)}, from(1, 100), from(1, 200),
+                                    from(1, 80), from(1, 80), dtype, random());
+    const AttentionOptions options{.causal = static_cast<Causal>(random() % 3)};
+    if (random() % 2 == 0) {
+      attention(in, options);
+    } else {
+      all_results(in, options);
+    }
+  };
+  for (int i = 0; i < 2'000; ++i) call();
+  const int64_t before = private_memory();
+  for (int i = 0; i < 10'000; ++i) call();
+  CHECK(private_memory() - before < (int64_t{4} << 20));
 }

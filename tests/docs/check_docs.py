@@ -36,6 +36,8 @@ NOT_RUN = [
     (r"cmake --workflow ", "builds the project"),
     (r"cmake --build (build/release|--preset)", "builds parts of the project"),
     (r"ctest ", "runs the tests, this one among them"),
+    (r"sudo apt-get install ", "installs packages"),
+    (r"tests/(fuzz/run|faults/soak)\.sh ", "takes minutes"),
     (r"\.ci/run$", "takes half an hour"),
     (r"build/release/bin/bench_", "takes minutes and prints times"),
     (r".*tests/python/bench_loading\.py ", "takes minutes and prints times"),

@@ -239,3 +239,37 @@ TEST_CASE("errors of AtomicFolder contain the path and the reason", "[atomic_fol
   ::chmod(parent.path().c_str(), 0755);
   CHECK(status == 0);
 }
+
+TEST_CASE("AtomicFolder refuses a path that another process is writing", "[atomic_folder]") {
+  const TemporaryFolder parent;
+  const auto error_in_child = [&](const std::string& expected) {
+    return in_child([&] {
+      const std::string error = error_of_saving_folder(parent / "last");
+      if (error.find(expected) == std::string::npos) throw std::runtime_error(error);
+    });
+  };
+  {
+    AtomicFolder folder(parent / "last");
+    fill(folder.path(), "first");
+    CHECK(error_in_child("cannot write '" + (parent / "last").string() +
+                         "': another process is writing it") == 0);
+    folder.commit();
+  }
+  check_holds(parent / "last", "first");
+  CHECK(error_in_child("") == 0);
+  check_holds(parent / "last", "new");
+}
+
+TEST_CASE("AtomicFolder is not blocked by a process that was killed", "[atomic_folder]") {
+  const TemporaryFolder parent;
+  const int status = in_child([&] {
+    const AtomicFolder folder(parent / "last");
+    fill(folder.path(), "killed");
+    ::raise(SIGKILL);
+  });
+  CHECK(WIFSIGNALED(status));
+  CHECK(parent.entries() == Names{".last.new"});
+  save_folder(parent / "last", "new");
+  check_holds(parent / "last", "new");
+  CHECK(parent.entries() == Names{"last"});
+}

@@ -8,6 +8,7 @@
 
 using mini::detail::Json;
 using mini::detail::json_member;
+using mini::detail::parse_json;
 using mini::detail::read_json;
 using mini::detail::write_json;
 using mini::test::ContainsSubstring;
@@ -76,12 +77,26 @@ TEST_CASE("read_json puts the path before the error of the function it calls", "
       ContainsSubstring("'" + (folder / "a").string() + "': seed: expected a value, got null"));
 }
 
+TEST_CASE("parse_json refuses text that is nested deeper than 100 levels", "[json_file]") {
+  const auto nested = [](std::size_t levels) {
+    return std::string(levels, '[') + std::string(levels, ']');
+  };
+  CHECK(parse_json(nested(100)).is_array());
+  // Without the limit, a million levels would overflow the stack.
+  for (const std::size_t levels : {std::size_t{101}, std::size_t{1} << 20}) {
+    CHECK(runtime_error_of([&] { parse_json(nested(levels)); }) ==
+          "it is nested deeper than 100 levels");
+  }
+}
+
 TEST_CASE("json_member requires the member and its type", "[json_file]") {
   const Json json = {
-      {"yes", true}, {"whole", 7},  {"negative", -7},  {"half", 0.5},
-      {"text", "7"}, {"list", {1}}, {"null", nullptr}, {"huge", 18446744073709551615U}};
+      {"yes", true},        {"whole", 7},        {"negative", -7},  {"half", 0.5},
+      {"text", "7"},        {"list", {1}},       {"null", nullptr}, {"huge", 18446744073709551615U},
+      {"low", -4294967291}, {"high", 4294967301}};
   CHECK(json_member<bool>(json, "yes"));
   CHECK(json_member<int64_t>(json, "negative") == -7);
+  CHECK(json_member<int32_t>(json, "negative") == -7);
   CHECK(json_member<uint64_t>(json, "huge") == 18446744073709551615U);
   CHECK(json_member<double>(json, "half") == 0.5);
   CHECK(json_member<double>(json, "whole") == 7.0);
@@ -95,6 +110,8 @@ TEST_CASE("json_member requires the member and its type", "[json_file]") {
   CHECK(error(int64_t(), "half") == "half: expected a whole number, got 0.5");
   CHECK(error(int64_t(), "yes") == "yes: expected a whole number, got true");
   CHECK(error(int64_t(), "huge") == "huge: expected a whole number, got 18446744073709551615");
+  CHECK(error(int32_t(), "low") == "low: expected a whole number, got -4294967291");
+  CHECK(error(int32_t(), "high") == "high: expected a whole number, got 4294967301");
   CHECK(error(uint64_t(), "negative") == "negative: expected a whole number, got -7");
   CHECK(error(double(), "text") == "text: expected a number, got \"7\"");
   CHECK(error(std::string(), "null") == "null: expected a string, got null");

@@ -5,21 +5,20 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+
+#include "memory_file.h"
 
 using mini::detail::read_safetensors_header;
 using mini::detail::SafetensorsEntry;
 using mini::detail::SafetensorsHeader;
 using mini::detail::write_safetensors_header;
+using mini::fuzz::require;
+using mini::fuzz::with_correct_length;
 
 namespace {
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
 
 bool same(const SafetensorsEntry& a, const SafetensorsEntry& b) {
   return a.name == b.name && a.dtype == b.dtype && a.shape == b.shape && a.begin == b.begin &&
@@ -30,18 +29,18 @@ bool same(const SafetensorsEntry& a, const SafetensorsEntry& b) {
 void check_guarantees(const SafetensorsHeader& header, std::string_view file) {
   std::uint64_t at = 0;
   for (const SafetensorsEntry& entry : header.tensors) {
-    require(entry.begin == at && entry.end >= at);
+    require(entry.begin == at && entry.end >= at, "the tensors tile the data");
     at = entry.end;
   }
-  require(header.data_begin + at == file.size());
+  require(header.data_begin + at == file.size(), "the tensors cover the data");
 
   const std::string written = write_safetensors_header(header);
   const SafetensorsHeader again =
       read_safetensors_header(written + std::string(file.substr(header.data_begin)));
-  require(again.metadata == header.metadata);
-  require(again.tensors.size() == header.tensors.size());
+  require(again.metadata == header.metadata, "a written copy has the metadata");
+  require(again.tensors.size() == header.tensors.size(), "a written copy has the tensors");
   for (std::size_t i = 0; i < header.tensors.size(); ++i) {
-    require(same(again.tensors[i], header.tensors[i]));
+    require(same(again.tensors[i], header.tensors[i]), "a written copy has equal tensors");
   }
 }
 
@@ -53,16 +52,6 @@ void check(std::string_view file) {
     return;
   }
   check_guarantees(header, file);
-}
-
-/// Returns the file with the length field corrected. Without the correction, every byte that the
-/// fuzzer inserts or removes would fail at the first check.
-std::string with_correct_length(std::string_view file) {
-  const std::size_t end = file.rfind('}') + 1;  // 0 if there is none
-  if (end <= 8) return std::string(file);
-  std::string corrected(file);
-  for (unsigned i = 0; i < 8; ++i) corrected[i] = static_cast<char>((end - 8) >> (8 * i) & 0xff);
-  return corrected;
 }
 
 }  // namespace

@@ -170,6 +170,20 @@ TEST_CASE("a full disk ends train_gpt and keeps the last checkpoint", "[app][tra
   check_same_runs(folder, "run", "whole");
 }
 
+TEST_CASE("train_gpt resumes from best if there is no last checkpoint", "[app][train_gpt]") {
+  // A kill after the first save of `best` leaves such a folder.
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("whole", "--steps 6 --eval-every 3 --dropout 0.2")).status == 0);
+  fs::copy(folder / "whole", folder / "run", fs::copy_options::recursive);
+  fs::remove_all(folder / "run/last");
+  const int64_t step = saved_step(folder / "run/best");
+  const Run resumed = run(folder.resume("run"));
+  INFO(resumed.err);
+  CHECK(resumed.status == 0);
+  CHECK_THAT(resumed.err, ContainsSubstring("; from step " + std::to_string(step) + "\n"));
+  check_same_runs(folder, "run", "whole");
+}
+
 TEST_CASE("train_gpt --resume refuses other settings and damaged files", "[app][train_gpt]") {
   const TinyFolder folder;
   REQUIRE(run(folder.train("run", "--steps 6 --eval-every 3")).status == 0);
@@ -219,12 +233,6 @@ TEST_CASE("train_gpt --resume refuses other settings and damaged files", "[app][
     CHECK(is_one_line(holes.err));
     CHECK_THAT(holes.err, ContainsSubstring("missing: transformer.h.0.ln_1.weight") &&
                               ContainsSubstring("; missing: transformer.h.1.ln_1.weight"));
-  }
-  {  // no last checkpoint to resume from, but a best one that would be overwritten
-    fs::remove_all(copy("headless") / "last");
-    const Run headless = run(folder.resume("headless"));
-    CHECK(headless.status == 1);
-    CHECK_THAT(headless.err, ContainsSubstring("headless' has no checkpoint 'last'"));
   }
   {  // a damaged configuration
     const fs::path path = copy("damaged") / "config.json";
@@ -294,4 +302,36 @@ TEST_CASE("only one train_gpt at a time trains in a folder", "[app][train_gpt]")
              ContainsSubstring("another train_gpt works in '" + (folder / "run").string() + "'"));
   first.send(SIGTERM);
   CHECK(first.finish().status == 0);
+}
+
+TEST_CASE("of two train_gpt that start a run in one folder at once, one trains",
+          "[app][train_gpt]") {
+  const TinyFolder folder;
+  const std::string options = "--steps 4 --eval-every 2 --dropout 0.2";
+  REQUIRE(run(folder.train("whole", options)).status == 0);
+  for (int i = 0; i < 5; ++i) {
+    const std::string name = "run" + std::to_string(i);
+    Background first(folder.train(name, options));
+    Background second(folder.train(name, options));
+    const Run a = first.finish(), b = second.finish();
+    INFO(a.err << b.err);
+    REQUIRE(a.status + b.status == 1);
+    CHECK_THAT(a.status == 1 ? a.err : b.err,
+               ContainsSubstring("another process is writing it") ||
+                   ContainsSubstring("expected a new folder, got '"));
+    check_same_runs(folder, name, "whole");
+  }
+}
+
+TEST_CASE("train_gpt ends with an error if its folder is removed", "[app][train_gpt]") {
+  const TinyFolder folder;
+  Background program(folder.train("run", "--steps 1000000 --eval-every 20"));
+  wait_for_steps(program, folder / "run", 25);
+  fs::rename(folder / "run", folder / "moved");
+  const Run ended = program.finish();
+  CHECK(ended.status == 1);
+  CHECK_THAT(ended.err, ContainsSubstring("train_gpt: save_checkpoint: cannot write '" +
+                                          (folder / "run").string()));
+  CHECK_THAT(ended.err, ContainsSubstring("': No such file or directory\n"));
+  CHECK_FALSE(fs::exists(folder / "run"));
 }
