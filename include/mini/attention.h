@@ -59,6 +59,13 @@ struct AttentionPath {
   std::string reason;  ///< Why the fused kernel cannot be used; empty if `fused`.
 };
 
+namespace detail {
+struct ScaledDotProductAttention {
+  MINI_API at::Tensor operator()(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 const AttentionOptions& options = {}) const;
+};
+}  // namespace detail
+
 /// output = softmax(scale * q k^T + mask) v, row by row.
 ///
 /// q (..., Tq, d_k), k (..., Tk, d_k), v (..., Tk, d_v) -> (..., Tq, d_v)
@@ -77,16 +84,19 @@ struct AttentionPath {
 /// row holds NaN or infinity, the output may be NaN, since 0 * NaN is NaN.
 ///
 /// Gradients flow to q, k, v and a floating mask, and may be differentiated again.
+/// Under autocast, q, k and v are cast to its dtype, except float64.
+/// Throws c10::Error before any work if dtypes, devices, shapes or options are invalid.
+///
+/// This is a function object: `scaled_dot_product_attention(q, k, v, options)`. A function would be
+/// ambiguous with `at::scaled_dot_product_attention` in a call without `mini::`, because the
+/// arguments make the compiler search `at`, too. If `at` or `torch` is also imported by a using
+/// directive, write `mini::scaled_dot_product_attention`.
 ///
 /// The kernels of this library (attention, layer norm, GELU) use the best instruction set that the
 /// processor supports. The environment variable MINI_SIMD_TARGET selects another one, such as AVX2,
 /// SSE4 or SCALAR. It is read once, before the first kernel runs. If its value is not supported,
 /// every call that needs a kernel throws an error that lists the supported names.
-///
-/// Throws c10::Error before any work if dtypes, devices, shapes or options are invalid.
-MINI_API at::Tensor scaled_dot_product_attention(const at::Tensor& q, const at::Tensor& k,
-                                                 const at::Tensor& v,
-                                                 const AttentionOptions& options = {});
+inline constexpr detail::ScaledDotProductAttention scaled_dot_product_attention;
 
 /// Computes the same formula and returns every step.
 ///

@@ -34,6 +34,9 @@ MINI_API std::vector<torch::optim::OptimizerParamGroup> decay_groups(
 ///
 /// Options, groups, state and saved files are those of `torch::optim::AdamW`. Results differ from
 /// LibTorch's in the last bits.
+///
+/// The moments have the dtype and device of their parameter. If `Module::to` changes these, the
+/// next step converts the moments and the gradient.
 class MINI_API AdamW : public torch::optim::AdamW {
  public:
   using torch::optim::AdamW::AdamW;
@@ -46,10 +49,13 @@ class MINI_API AdamW : public torch::optim::AdamW {
 
 /// Returns the state of `optimizer` as tensors that are named after the parameters of `module`:
 /// - `NAME.step`, an int64 scalar, for every parameter of the optimizer;
-/// - `NAME.exp_avg` and `NAME.exp_avg_sq`, of the parameter's shape, if the step is above 0;
-/// - `NAME.max_exp_avg_sq`, of the parameter's shape, if the step is above 0 and amsgrad is set.
+/// - `NAME.exp_avg` and `NAME.exp_avg_sq`, of the parameter's shape and dtype, if the step is above
+///   0;
+/// - `NAME.max_exp_avg_sq`, of the parameter's shape and dtype, if the step is above 0 and amsgrad
+///   is set.
 ///
-/// The moments share the optimizer's memory. Options such as the learning rate are not included.
+/// The moments share the optimizer's memory, unless the parameter's dtype has changed since the
+/// last step. Options such as the learning rate are not included.
 ///
 /// Throws c10::Error if the optimizer holds a parameter that is not in `module`.
 MINI_API torch::OrderedDict<std::string, at::Tensor> optimizer_state_dict(

@@ -24,9 +24,11 @@ struct ScheduleOptions {
   std::optional<int64_t> decay_end = std::nullopt;
   /// The factor at the end of the decay, in [0, 1].
   double min_factor = 0.0;
+  /// The base rate of each parameter group. If empty, the groups' current learning rates.
+  std::vector<double> base_rates = {};
 };
 
-/// Sets the learning rate of each parameter group of an optimizer: the group's initial rate times a
+/// Sets the learning rate of each parameter group of an optimizer: the group's base rate times a
 /// factor that depends on the step.
 ///
 ///     mini::LearningRateSchedule schedule(optimizer, {.warmup_steps = 100, .decay_end = 2000});
@@ -35,9 +37,13 @@ struct ScheduleOptions {
 ///       schedule.step();    // sets the rates of the next step
 ///     }
 ///
+/// The base rates are read by the constructor. `torch::load` of an optimizer restores the learning
+/// rates of the saved step: make the schedule before, or pass `base_rates`. If a group is added to
+/// the optimizer later, its learning rate at the next `step` is its base rate.
+///
 /// The optimizer must outlive the schedule.
-/// Throws c10::Error if warmup_steps is below 0, if decay_end is below warmup_steps, or if
-/// min_factor is not in [0, 1].
+/// Throws c10::Error if warmup_steps is below 0, if decay_end is below warmup_steps, if min_factor
+/// is not in [0, 1], or if base_rates does not have one finite rate for each group.
 class MINI_API LearningRateSchedule final : public torch::optim::LRScheduler {
  public:
   LearningRateSchedule(torch::optim::Optimizer& optimizer, const ScheduleOptions& options);
@@ -54,8 +60,7 @@ class MINI_API LearningRateSchedule final : public torch::optim::LRScheduler {
  private:
   std::vector<double> get_lrs() override;
 
-  ScheduleOptions options_;
-  std::vector<double> base_rates_;  // the initial rate of each group
+  ScheduleOptions options_;  // with the base rate of each group
 };
 
 }  // namespace mini

@@ -9,6 +9,7 @@
 #include <c10/core/GradMode.h>
 
 #include "attention/attention_checks.h"
+#include "attention/autocast.h"
 #include "attention/composite_attention.h"
 #include "attention/fused_attention.h"
 #include "attention/fused_operator.h"
@@ -26,10 +27,8 @@ bool needs_dispatcher(const at::Tensor& q, const at::Tensor& k, const at::Tensor
          at::isTensorSubclassLike(v) || (options.mask && at::isTensorSubclassLike(*options.mask));
 }
 
-}  // namespace
-
-at::Tensor scaled_dot_product_attention(const at::Tensor& q, const at::Tensor& k,
-                                        const at::Tensor& v, const AttentionOptions& options) {
+at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  const AttentionOptions& options) {
   detail::check_attention_arguments("scaled_dot_product_attention", q, k, v, options);
   if (detail::fused_attention_obstacle(q, k, v, options) != nullptr) {
     return detail::composite_attention(q, k, v, options).output;
@@ -38,17 +37,29 @@ at::Tensor scaled_dot_product_attention(const at::Tensor& q, const at::Tensor& k
   return detail::fused_attention_forward(q, k, v, options, /*keep_stats=*/false).output;
 }
 
+}  // namespace
+
+at::Tensor detail::ScaledDotProductAttention::operator()(const at::Tensor& q, const at::Tensor& k,
+                                                         const at::Tensor& v,
+                                                         const AttentionOptions& options) const {
+  return with_autocast(q, k, v, [&](const auto&... qkv) { return attend(qkv..., options); });
+}
+
 AttentionSteps attention_steps(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionOptions& options) {
-  detail::check_attention_arguments("attention_steps", q, k, v, options);
-  return detail::composite_attention(q, k, v, options);
+  return detail::with_autocast(q, k, v, [&](const auto&... qkv) {
+    detail::check_attention_arguments("attention_steps", qkv..., options);
+    return detail::composite_attention(qkv..., options);
+  });
 }
 
 AttentionPath attention_path(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const AttentionOptions& options) {
-  detail::check_attention_arguments("attention_path", q, k, v, options);
-  const char* obstacle = detail::fused_attention_obstacle(q, k, v, options);
-  return {.fused = obstacle == nullptr, .reason = obstacle == nullptr ? "" : obstacle};
+  return detail::with_autocast(q, k, v, [&](const auto&... qkv) -> AttentionPath {
+    detail::check_attention_arguments("attention_path", qkv..., options);
+    const char* obstacle = detail::fused_attention_obstacle(qkv..., options);
+    return {.fused = obstacle == nullptr, .reason = obstacle == nullptr ? "" : obstacle};
+  });
 }
 
 }  // namespace mini

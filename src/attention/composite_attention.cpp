@@ -2,6 +2,7 @@
 #include "attention/composite_attention.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cmath>
 #include <limits>
@@ -95,6 +96,8 @@ at::Tensor mask_as(const at::Tensor& mask, at::ScalarType dtype) {
 
 AttentionSteps composite_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionOptions& options) {
+  // Autocast would round the products to a half type.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const at::ScalarType dtype = accumulation_dtype(q.scalar_type());
   const at::Tensor queries = q.to(dtype);
   at::Tensor keys = k.to(dtype);

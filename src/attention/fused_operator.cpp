@@ -9,6 +9,7 @@
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/op_registration/adaption.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -122,6 +123,7 @@ std::tuple<Tensor, Tensor, Tensor> backward_meta(const Tensor& /*d_output*/, con
 std::tuple<Tensor, Tensor, Tensor> differentiable_backward(const Tensor& d_output, const Tensor& q,
                                                            const Tensor& k, const Tensor& v,
                                                            const AttentionOptions& options) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   // Views, so that the gradient of q excludes paths through k and v, should they depend on q.
   const auto input = [](const Tensor& tensor) {
     return tensor.requires_grad() ? tensor.view_as(tensor) : tensor.detach().requires_grad_();

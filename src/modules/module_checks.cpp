@@ -6,7 +6,22 @@
 
 #include <cmath>
 
+#include "attention/autocast.h"
+
 namespace mini::detail {
+namespace {
+
+// Autocast converts between these dtypes.
+bool is_cast(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf;
+}
+
+bool fit_together(const at::Tensor& x, const at::Tensor& weight) {
+  return x.scalar_type() == weight.scalar_type() ||
+         (is_cast(x.scalar_type()) && is_cast(weight.scalar_type()) && autocast_enabled(x));
+}
+
+}  // namespace
 
 void check_heads(const char* module, int64_t n_embd, int64_t n_head) {
   TORCH_CHECK(n_embd > 0 && n_head > 0 && n_embd % n_head == 0, module,
@@ -34,9 +49,8 @@ void check_input(const char* function, const at::Tensor& x, int64_t n_embd,
   TORCH_CHECK(x.defined(), function, ": expected x (..., T, C), got an undefined tensor");
   TORCH_CHECK(x.dim() >= 2 && x.size(-1) == n_embd, function,
               ": expected x (..., T, C) with C = n_embd = ", n_embd, ", got ", x.sizes());
-  TORCH_CHECK(x.scalar_type() == weight.scalar_type(), function,
-              ": x and the weights must share a dtype, got x ", x.scalar_type(), " and weights ",
-              weight.scalar_type());
+  TORCH_CHECK(fit_together(x, weight), function, ": x and the weights must share a dtype, got x ",
+              x.scalar_type(), " and weights ", weight.scalar_type());
   TORCH_CHECK(x.device() == weight.device(), function,
               ": x and the weights must be on one device, got x ", x.device(), " and weights ",
               weight.device());

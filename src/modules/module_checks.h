@@ -17,7 +17,8 @@ void check_dropout(const char* module, double dropout);
 void check_scale(const char* module, const std::optional<double>& scale);
 void check_gelu(const char* module, const std::string& approximate);
 
-/// x must be (..., T, C) with C = n_embd, and have the dtype and device of `weight`.
+/// x must be (..., T, C) with C = n_embd, and have the dtype and device of `weight`. Under autocast
+/// the dtypes may differ, unless one is float64.
 void check_input(const char* function, const at::Tensor& x, int64_t n_embd,
                  const at::Tensor& weight);
 

@@ -116,6 +116,7 @@ GPT make_gpt(const std::string& where, const GPTOptions& options, const TensorDi
              bool convert_dtype) {
   return detail::with_prefix(where + ": ", [&] {
     GPT model(options, detail::Weights::kUndrawn);
+    model->to(at::kFloat);  // the constructor uses LibTorch's default dtype
     load_state_dict(*model, tensors, {.convert_dtype = convert_dtype, .aliases = kGPTAliases});
     return model;
   });

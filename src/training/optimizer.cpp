@@ -28,17 +28,27 @@ const AdamWOptions& options_of(const OptimizerParamGroup& group) {
   return static_cast<const AdamWOptions&>(group.options());
 }
 
-/// `tensor` with the strides of `parameter`. The fused operation ignores strides: it pairs the
-/// elements of its tensors by their place in memory.
+/// `tensor` with the dtype, device and strides of `parameter`, which may have changed since the
+/// tensor was made, by `Module::to` for example. The fused operation requires equal dtypes and
+/// ignores strides: it pairs the elements of its tensors by their place in memory.
 at::Tensor laid_out_as(const at::Tensor& parameter, const at::Tensor& tensor) {
-  if (tensor.strides() == parameter.strides()) return tensor;
-  return at::empty_like(parameter, parameter.options().dtype(tensor.scalar_type())).copy_(tensor);
+  if (tensor.scalar_type() == parameter.scalar_type() && tensor.device() == parameter.device() &&
+      tensor.strides() == parameter.strides()) {
+    return tensor;
+  }
+  return at::empty_like(parameter).copy_(tensor);
 }
 
 void allocate_moments(AdamWParamState& state, const at::Tensor& parameter, bool amsgrad) {
   state.exp_avg(at::zeros_like(parameter));
   state.exp_avg_sq(at::zeros_like(parameter));
   if (amsgrad) state.max_exp_avg_sq(at::zeros_like(parameter));
+}
+
+void fit_moments(AdamWParamState& state, const at::Tensor& parameter, bool amsgrad) {
+  state.exp_avg(laid_out_as(parameter, state.exp_avg()));
+  state.exp_avg_sq(laid_out_as(parameter, state.exp_avg_sq()));
+  if (amsgrad) state.max_exp_avg_sq(laid_out_as(parameter, state.max_exp_avg_sq()));
 }
 
 /// The tensor arguments of one fused operation, for the parameters of one group.
@@ -52,7 +62,11 @@ struct FusedStep {
     TORCH_CHECK(parameter.is_non_overlapping_and_dense(),
                 "AdamW: expected a non-overlapping and dense parameter, got sizes ",
                 parameter.sizes(), " and strides ", parameter.strides());
-    if (state.step() == 0) allocate_moments(state, parameter, amsgrad);
+    if (state.step() == 0) {
+      allocate_moments(state, parameter, amsgrad);
+    } else {
+      fit_moments(state, parameter, amsgrad);
+    }
     state.step(state.step() + 1);
     parameters.push_back(parameter);
     gradients.push_back(laid_out_as(parameter, gradient));
@@ -88,11 +102,13 @@ void for_each_parameter(const char* function, const torch::optim::AdamW& optimiz
   }
 }
 
-/// Adds the state of one parameter to `tensors`. The moments share the memory of the state.
-void add_state(TensorDict& tensors, const std::string& name, const AdamWParamState& state) {
+/// Adds the state of one parameter to `tensors`. The moments have the parameter's dtype; if that is
+/// the dtype of the state, they share its memory.
+void add_state(TensorDict& tensors, const std::string& name, const at::Tensor& parameter,
+               const AdamWParamState& state) {
   tensors.insert(name + ".step", at::scalar_tensor(state.step(), at::kLong));
   const auto add = [&](const char* moment, const at::Tensor& tensor) {
-    if (tensor.defined()) tensors.insert(name + moment, tensor);
+    if (tensor.defined()) tensors.insert(name + moment, tensor.to(parameter.scalar_type()));
   };
   add(".exp_avg", state.exp_avg());
   add(".exp_avg_sq", state.exp_avg_sq());
@@ -171,7 +187,7 @@ TensorDict optimizer_state_dict(const torch::optim::AdamW& optimizer,
   const auto add = [&](const std::string& name, const at::Tensor& parameter, const AdamWOptions&) {
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
     const bool is_new = found == optimizer.state().end();
-    add_state(tensors, name,
+    add_state(tensors, name, parameter,
               is_new ? AdamWParamState() : static_cast<const AdamWParamState&>(*found->second));
   };
   for_each_parameter("optimizer_state_dict", optimizer, module, add);
@@ -196,7 +212,7 @@ void load_optimizer_state_dict(torch::optim::AdamW& optimizer, const torch::nn::
     } else if (state->step() > 0) {
       allocate_moments(*state, parameter, options.amsgrad());
     }
-    add_state(expected, name, *state);
+    add_state(expected, name, parameter, *state);
     states.emplace_back(parameter.unsafeGetTensorImpl(), std::move(state));
   };
   for_each_parameter("load_optimizer_state_dict", optimizer, module, add);

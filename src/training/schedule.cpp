@@ -11,7 +11,7 @@ namespace mini {
 
 LearningRateSchedule::LearningRateSchedule(torch::optim::Optimizer& optimizer,
                                            const ScheduleOptions& options)
-    : LRScheduler(optimizer), options_(options), base_rates_(get_current_lrs()) {
+    : LRScheduler(optimizer), options_(options) {
   TORCH_CHECK(options.warmup_steps >= 0,
               "LearningRateSchedule: expected warmup_steps of at least 0, got ",
               options.warmup_steps);
@@ -20,11 +20,21 @@ LearningRateSchedule::LearningRateSchedule(torch::optim::Optimizer& optimizer,
               options.warmup_steps, ", got ", options.decay_end.value_or(0));
   TORCH_CHECK(options.min_factor >= 0.0 && options.min_factor <= 1.0,
               "LearningRateSchedule: expected a min_factor in [0, 1], got ", options.min_factor);
+  const std::vector<double> rates = get_current_lrs();
+  std::vector<double>& base_rates = options_.base_rates;
+  if (base_rates.empty()) base_rates = rates;
+  TORCH_CHECK(base_rates.size() == rates.size(),
+              "LearningRateSchedule: expected one base rate for each of the ", rates.size(),
+              " parameter groups, got ", base_rates.size());
+  for (const double rate : base_rates) {
+    TORCH_CHECK(std::isfinite(rate), "LearningRateSchedule: expected finite base rates, got ",
+                rate);
+  }
   step();  // sets the rates of step 0
 }
 
 double LearningRateSchedule::factor(int64_t step) const {
-  const auto [warmup_steps, decay_end, min_factor] = options_;
+  const auto& [warmup_steps, decay_end, min_factor, base_rates] = options_;
   if (step < warmup_steps) {
     return static_cast<double>(step + 1) / static_cast<double>(warmup_steps + 1);
   }
@@ -45,8 +55,11 @@ void LearningRateSchedule::set_current_step(int64_t step) {
 }
 
 std::vector<double> LearningRateSchedule::get_lrs() {
-  std::vector<double> rates;
-  for (const double base_rate : base_rates_) rates.push_back(base_rate * factor(step_count_));
+  std::vector<double> rates = get_current_lrs();
+  std::vector<double>& base_rates = options_.base_rates;
+  // Groups added since the last step.
+  for (size_t i = base_rates.size(); i < rates.size(); ++i) base_rates.push_back(rates[i]);
+  for (size_t i = 0; i < rates.size(); ++i) rates[i] = base_rates[i] * factor(step_count_);
   return rates;
 }
 

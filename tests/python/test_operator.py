@@ -127,6 +127,27 @@ def test_dtypes():
         agree(attention(q, k, v), oracle(q, k, v), qkv, rtol=tolerance, atol=tolerance)
 
 
+def test_autocast():
+    q, k, v = qkv = inputs(2, 3)
+    mask = torch.randn(9, 12)
+    for dtype in (torch.bfloat16, torch.float16):
+        expected = attention(q.to(dtype), k.to(dtype), v.to(dtype), mask)
+        with torch.autocast("cpu", dtype):
+            assert sdpa(q, k, v).dtype == dtype
+            actual = attention(q, k.to(dtype), v, mask)
+            assert attention(*(t.double() for t in qkv)).dtype == torch.float64
+        assert torch.equal(actual, expected)
+        for gradient in torch.autograd.grad(actual.sum(), qkv):
+            assert gradient.dtype == torch.float32
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def layer(q, k, v):
+        with torch.autocast("cpu", torch.bfloat16):
+            return attention(q, k, v, mask)
+
+    agree(layer(q, k, v), attention(*(t.bfloat16() for t in qkv), mask), qkv)
+
+
 def test_second_order():
     q, k, v = inputs(2, tq=3, tk=4, d_k=2, d_v=2, dtype=torch.float64)
     torch.autograd.gradcheck(attention, (q, k, v))

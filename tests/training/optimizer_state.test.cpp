@@ -16,6 +16,7 @@ using mini::test::check_parameters;
 using mini::test::ContainsSubstring;
 using mini::test::Equals;
 using mini::test::error_of;
+using mini::test::regression_loss;
 using mini::test::regression_model;
 using mini::test::train;
 using torch::optim::AdamWOptions;
@@ -45,6 +46,62 @@ TEST_CASE("torch::save and torch::load preserve the state of AdamW", "[optimizer
   const Tensors loaded = optimizer_state_dict(other, *net);
   REQUIRE(loaded.keys() == expected.keys());
   for (const auto& item : expected) CHECK_THAT(loaded[item.key()], Equals(item.value()));
+}
+
+TEST_CASE("AdamW continues after the model is moved to another dtype", "[optimizer]") {
+  const bool amsgrad = GENERATE(false, true);
+  const auto options = AdamWOptions(0.01).amsgrad(amsgrad);
+  const auto run = [&](auto optimizer, bool pending_gradient) {
+    auto net = regression_model(2);
+    optimizer = std::make_unique<typename decltype(optimizer)::element_type>(
+        decay_groups(*net, options), options);
+    train(net, *optimizer, 0, 5);
+    if (pending_gradient) regression_loss(net, 5).backward();
+    net->to(at::kDouble);
+    if (pending_gradient) optimizer->step();
+    for (int step = 6; step < 9; ++step) {
+      optimizer->zero_grad();
+      torch::manual_seed(static_cast<uint64_t>(step));
+      const at::Tensor x = torch::randn({16, 7}, at::kDouble);
+      torch::mse_loss(net->forward(x), x.sum(1, true).sin()).backward();
+      optimizer->step();
+    }
+    const Tensors state = optimizer_state_dict(*optimizer, *net);
+    load_optimizer_state_dict(*optimizer, *net, copy_of(state));
+    return net;
+  };
+  for (const bool pending_gradient : {false, true}) {
+    const auto ours = run(std::unique_ptr<mini::AdamW>(), pending_gradient);
+    const auto theirs = run(std::unique_ptr<torch::optim::AdamW>(), pending_gradient);
+    CHECK(ours->parameters()[0].scalar_type() == at::kDouble);
+    check_parameters(*ours, *theirs, 1e-6, 1e-7);
+  }
+}
+
+TEST_CASE("AdamW follows a parameter whose strides change", "[optimizer]") {
+  auto straight = regression_model(2), turned = regression_model(2);
+  mini::AdamW first(decay_groups(*straight, AdamWOptions(0.01))),
+      second(decay_groups(*turned, AdamWOptions(0.01)));
+  train(straight, first, 0, 3);
+  train(turned, second, 0, 3);
+  for (at::Tensor& weight : turned->parameters()) {
+    if (weight.dim() == 2) weight.set_data(weight.detach().t().contiguous().t());
+  }
+  train(straight, first, 3, 6);
+  train(turned, second, 3, 6);
+  check_parameters(*turned, *straight, 1e-4, 1e-6);
+}
+
+TEST_CASE("a state saved after a change of dtype loads", "[optimizer]") {
+  auto net = regression_model(2);
+  mini::AdamW optimizer(decay_groups(*net, AdamWOptions(0.05)));
+  train(net, optimizer, 0, 3);
+  net->to(at::kDouble);
+  const Tensors state = optimizer_state_dict(optimizer, *net);
+  CHECK(state["0.weight.exp_avg"].scalar_type() == at::kDouble);
+  load_optimizer_state_dict(optimizer, *net, state);
+  CHECK_THAT(optimizer_state_dict(optimizer, *net)["0.weight.exp_avg"],
+             Equals(state["0.weight.exp_avg"]));
 }
 
 TEST_CASE("optimizer_state_dict names the state after the parameters", "[optimizer]") {

@@ -2,6 +2,7 @@
 #include "mini/schedule.h"
 
 #include <cmath>
+#include <sstream>
 #include <vector>
 
 #include "support/error_of.h"
@@ -104,6 +105,51 @@ TEST_CASE("the learning rates of all groups keep their ratios", "[schedule]") {
   }
 }
 
+TEST_CASE("a parameter group added later follows the schedule from the next step on",
+          "[schedule]") {
+  const ScheduleOptions options = {.warmup_steps = 4, .decay_end = 12, .min_factor = 0.1};
+  for (const bool stepwise : {true, false}) {
+    auto optimizer = optimizer_with({1.0});
+    LearningRateSchedule schedule(optimizer, options);
+    schedule.set_current_step(7);
+    auto other = optimizer_with({2.0});
+    optimizer.add_param_group(other.param_groups()[0]);
+    CHECK(rate_of(optimizer, 1) == 2.0);
+    stepwise ? schedule.step() : schedule.set_current_step(8);
+    CHECK(std::abs(rate_of(optimizer, 0) - 0.55) < 1e-12);
+    CHECK(std::abs(rate_of(optimizer, 1) - 1.10) < 1e-12);
+    schedule.set_current_step(12);
+    CHECK(std::abs(rate_of(optimizer, 0) - 0.1) < 1e-12);
+    CHECK(std::abs(rate_of(optimizer, 1) - 0.2) < 1e-12);
+  }
+}
+
+TEST_CASE("a schedule keeps its base rates when an optimizer's state is loaded", "[schedule]") {
+  const ScheduleOptions options = {.warmup_steps = 4, .decay_end = 12, .min_factor = 0.1};
+  std::stringstream file;
+  {
+    auto optimizer = optimizer_with({1.0, 2.0});
+    LearningRateSchedule schedule(optimizer, options);
+    schedule.set_current_step(8);
+    torch::save(optimizer, file);  // with the rates of step 8
+  }
+  auto optimizer = optimizer_with({1.0, 2.0});
+  SECTION("a schedule made before loading") {
+    LearningRateSchedule schedule(optimizer, options);
+    torch::load(optimizer, file);
+    schedule.set_current_step(8);
+  }
+  SECTION("a schedule made after loading, with base rates") {
+    torch::load(optimizer, file);
+    ScheduleOptions given = options;
+    given.base_rates = {1.0, 2.0};
+    LearningRateSchedule schedule(optimizer, given);
+    schedule.set_current_step(8);
+  }
+  CHECK(std::abs(rate_of(optimizer, 0) - 0.55) < 1e-12);
+  CHECK(std::abs(rate_of(optimizer, 1) - 1.10) < 1e-12);
+}
+
 TEST_CASE("LearningRateSchedule can be used as a torch::optim::LRScheduler", "[schedule]") {
   auto optimizer = optimizer_with({1.0});
   const std::unique_ptr<torch::optim::LRScheduler> scheduler =
@@ -125,6 +171,10 @@ TEST_CASE("LearningRateSchedule refuses invalid options and steps", "[schedule]"
   for (const double factor : {-0.1, 1.1, std::nan("")}) {
     CHECK_THAT(error({.min_factor = factor}), ContainsSubstring("min_factor in [0, 1], got "));
   }
+  CHECK_THAT(error({.base_rates = {1.0, 2.0}}),
+             ContainsSubstring("one base rate for each of the 1 parameter groups, got 2"));
+  CHECK_THAT(error({.base_rates = {std::nan("")}}),
+             ContainsSubstring("expected finite base rates, got nan"));
   LearningRateSchedule schedule(optimizer, {});
   CHECK_THAT(error_of([&] { schedule.set_current_step(-1); }),
              ContainsSubstring("expected a step from 0 to 4294967294, got -1"));
