@@ -7,10 +7,11 @@
 # FEATURE  python   the tests that need Python packages
 #          browser  the tests of pages and pictures in Chromium
 #          format   the formatter that the `dev` preset checks with
+#          aarch64  the tests of the kernels on an emulated aarch64 processor
 #
 # System packages come from apt, as root or through sudo; where that is not possible the script names
 # what is missing and stops. LibTorch's CPU build goes into .venv by pip, unless one is found; npm's
-# packages go into tests/browser/node_modules.
+# packages go into tests/browser/node_modules; Highway for aarch64 goes into build/highway-aarch64.
 set -eu
 
 die() {
@@ -19,7 +20,7 @@ die() {
 }
 
 usage() {
-  echo "usage: sh cmake/bootstrap.sh demo|test [--with python|browser|format]..." >&2
+  echo "usage: sh cmake/bootstrap.sh demo|test [--with python|browser|format|aarch64]..." >&2
   exit 2
 }
 
@@ -36,11 +37,13 @@ esac
 with_python=false
 with_browser=false
 with_format=false
+with_aarch64=false
 while [ $# -gt 0 ]; do
   case "$1 ${2-}" in
     "--with python") with_python=true ;;
     "--with browser") with_browser=true ;;
     "--with format") with_format=true ;;
+    "--with aarch64") with_aarch64=true ;;
     *) usage ;;
   esac
   shift 2
@@ -79,6 +82,10 @@ missing_packages() {
     command -v npm >/dev/null || echo npm
     command -v xmllint >/dev/null || echo libxml2-utils
     find /usr/share/fonts -name '*.[ot]tf' 2>/dev/null | grep -q . || echo fonts-dejavu-core
+  fi
+  if $with_aarch64; then
+    command -v aarch64-linux-gnu-g++ >/dev/null || echo g++-aarch64-linux-gnu
+    command -v qemu-aarch64 >/dev/null || command -v qemu-aarch64-static >/dev/null || echo qemu-user
   fi
 }
 
@@ -130,26 +137,42 @@ pip_install() {
   .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@"
 }
 
-libtorch_version=2.13.0
+# The index that pip is configured to use, without the name and password it may contain.
+pip_index() {
+  index=$(.venv/bin/python -m pip config get global.index-url 2>/dev/null) || index=PyPI
+  echo "${PIP_INDEX_URL:-$index}" | sed 's|//[^/@]*@|//|'
+}
 
+# pip_failed WHAT WHERE [ADVICE]
+pip_failed() {
+  die "pip could not install $1. It asked $2.
+An index may be unreachable from here; pip's message above says more. ${3-}"
+}
+
+libtorch_version=2.13.0
+libtorch_index=https://download.pytorch.org/whl/cpu
+
+# PyPI's wheels for Linux are CUDA builds, for x86-64 and for aarch64. find_package(Torch) needs the
+# CUDA toolkit for such a wheel, so the CPU build from PyTorch's index is the only choice.
+case $(uname -s) in
+  Linux) libtorch_wheel=torch==$libtorch_version+cpu ;;
+  *) libtorch_wheel=torch==$libtorch_version ;;
+esac
+
+# The extra index may be unreachable while pip finds the wheel elsewhere.
 install_libtorch() {
   echo "Installing LibTorch $libtorch_version (CPU) into .venv"
-  # The extra index may be unreachable while pip finds the wheel elsewhere.
-  pip_install --retries 0 --timeout 15 --extra-index-url https://download.pytorch.org/whl/cpu \
-    "torch==$libtorch_version+cpu" && return
-  # The default index has CPU builds too, but for x86-64, where its wheel is a CUDA build of gigabytes.
-  case $(uname -m) in
-    x86_64 | amd64) return 1 ;;
-  esac
-  pip_install "torch==$libtorch_version"
+  pip_install --retries 0 --timeout 15 --extra-index-url "$libtorch_index" "$libtorch_wheel"
 }
 
 if ! cmake -P cmake/find_libtorch.cmake >/dev/null 2>&1; then
   open_venv
   trap 'rm -rf .venv; exit 1' INT TERM HUP
   install_libtorch || {
+    asked="$(pip_index) and $libtorch_index"
     rm -rf .venv
-    die "pip could not install LibTorch $libtorch_version; set Torch_DIR to the folder of a TorchConfig.cmake"
+    pip_failed "$libtorch_wheel" "$asked" \
+      "If LibTorch is installed elsewhere, set Torch_DIR to the folder of its TorchConfig.cmake."
   }
   trap - INT TERM HUP
   close_venv
@@ -159,13 +182,40 @@ if $with_python || $with_format; then
   open_venv
   # LibTorch may come from elsewhere, but its Python side has to be here too.
   if $with_python && ! .venv/bin/python -c 'import torch' 2>/dev/null; then
-    install_libtorch || die "pip could not install PyTorch $libtorch_version, which --with python needs"
+    install_libtorch ||
+      pip_failed "$libtorch_wheel" "$(pip_index) and $libtorch_index" "--with python needs it."
   fi
   set --
   if $with_python; then set -- "$@" -r tests/python/requirements.txt; fi
   if $with_format; then set -- "$@" clang-format==14.0.6; fi
-  pip_install "$@" || die "pip could not install $*"
+  pip_install "$@" || pip_failed "$*" "$(pip_index)"
   close_venv
+fi
+
+# --- Highway for aarch64 ------------------------------------------------------------------------
+
+# Unpacks Debian's packages for arm64 instead of installing them: another architecture would change
+# what apt-get does with this system. The package lists are private for the same reason.
+get_aarch64_highway() (
+  command -v apt-get >/dev/null || die "--with aarch64 needs apt-get, which downloads libhwy for arm64"
+  rm -rf build/highway-aarch64
+  mkdir -p build/highway-aarch64/apt/lists/partial build/highway-aarch64/apt/cache/archives/partial
+  cd build/highway-aarch64/apt
+  apt() {
+    apt-get -qq -o APT::Architectures=arm64 -o APT::Sandbox::User= \
+      -o "Dir::State::Lists=$PWD/lists" -o "Dir::Cache=$PWD/cache" "$@"
+  }
+  echo "Downloading Highway for aarch64"
+  apt update && apt download libhwy-dev:arm64 libhwy1:arm64 ||
+    die "apt-get could not download libhwy-dev:arm64 and libhwy1:arm64"
+  for package in *.deb; do dpkg -x "$package" root || die "dpkg could not unpack $package"; done
+  mv root/usr ..
+  cd ..
+  rm -rf apt
+)
+
+if $with_aarch64 && [ ! -e build/highway-aarch64/usr/include/hwy/highway.h ]; then
+  get_aarch64_highway
 fi
 
 # --- what the browser's tests import ----------------------------------------------------------
