@@ -28,7 +28,7 @@ TEST_CASE("train_gpt creates the folder of a run", "[app][train_gpt]") {
 
   // Standard error is not a terminal: one line for each evaluation, and no progress line.
   CHECK(done.err.find('\r') == std::string::npos);
-  CHECK_THAT(done.err, ContainsSubstring("million parameters; "));
+  CHECK_THAT(done.err, ContainsSubstring(" parameters; "));
   for (const char* line : {"\nstep 5: train_loss ", "\nstep 10: train_loss ", "\nstep 12: "}) {
     CHECK_THAT(done.err, ContainsSubstring(line));
   }
@@ -59,6 +59,77 @@ TEST_CASE("train_gpt creates the folder of a run", "[app][train_gpt]") {
   const double untrained =
       std::log(json::parse(read_file(folder / "run/tokenizer.json"))["vocabulary"].size());
   CHECK(std::abs(lines[0]["train_loss"].get<double>() - untrained) < 0.2);
+}
+
+TEST_CASE("train_gpt --scale sets the factor on the scores", "[app][train_gpt]") {
+  const TinyFolder folder;  // d_k is 8
+  const auto losses = [&](const std::string& name, const std::string& options) {
+    const Run done = run(folder.train(name, "--steps 4 --eval-every 4 " + options));
+    INFO(done.err);
+    REQUIRE(done.status == 0);
+    std::vector<double> of_steps;
+    for (const json& line : folder.metrics(name)) {
+      of_steps.push_back(line["train_loss"].get<double>());
+    }
+    return of_steps;
+  };
+  const auto setting = [&](const std::string& name) {
+    return json::parse(read_file(folder / name / "config.json"))["scale"];
+  };
+  const auto root = losses("root", "");
+  const auto none = losses("none", "--scale none");
+  const auto linear = losses("linear", "--scale 1/d_k");
+  CHECK(setting("root") == "1/sqrt(d_k)");
+  CHECK(setting("none") == "none");
+  CHECK(none != root);
+  CHECK(linear != root);
+  CHECK(losses("number", "--scale 0.1250") == linear);
+  CHECK(setting("number") == "0.125");
+  CHECK(losses("one", "--scale 1") == none);
+
+  for (const char* wrong : {"0", "-1", "nan", "inf", "d_k"}) {
+    const Run refused = run(folder.train("wrong", std::string("--scale ") + wrong));
+    CHECK(refused.status == 2);
+    CHECK_THAT(refused.err,
+               ContainsSubstring("--scale: expected 1/sqrt(d_k), 1/d_k, none or a finite number "
+                                 "above 0, got '" +
+                                 std::string(wrong) + "'"));
+  }
+  const Run other = run(folder.resume("none") + " --scale 1/d_k");
+  CHECK(other.status == 1);
+  CHECK_THAT(other.err, ContainsSubstring("--scale is \"none\" there, \"1/d_k\" here"));
+
+  // The programs use the model's own scale.
+  const auto inspect = [&](const std::string& name) {
+    const Run done = run("inspect_attention --prompt 'to be' --model " + folder.path_of(name));
+    REQUIRE(done.status == 0);
+    return done.out;
+  };
+  CHECK_THAT(inspect("root"), ContainsSubstring("divided by 2.83\n"));
+  CHECK_THAT(inspect("linear"), ContainsSubstring("divided by 8.00\n"));
+  CHECK_THAT(inspect("none"), ContainsSubstring("divided by 2.83\n") &&
+                                  ContainsSubstring("\nThe model does not divide its scores."));
+  CHECK_THAT(run("train_gpt --data " + folder.path_of("text.txt") + " --output " +
+                 folder.path_of("more") + " --scale none --init-from " + folder.path_of("linear"))
+                 .err,
+             ContainsSubstring("--scale is \"0.125\" there, \"none\" here"));
+}
+
+TEST_CASE("a run of a version without --scale has the standard scale", "[app][train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("run", "--steps 2 --eval-every 1")).status == 0);
+  std::string config = read_file(folder / "run/config.json");
+  const std::string line = "  \"scale\": \"1/sqrt(d_k)\",\n";
+  const auto place = config.find(line);
+  REQUIRE(place != std::string::npos);
+  write_file(folder / "run/config.json", config.erase(place, line.size()));
+  CHECK(run(folder.resume("run")).status == 0);
+
+  const std::string wrong = R"("scale": "2/d_k", "n_head")";
+  config.replace(config.find("\"n_head\""), 8, wrong);
+  write_file(folder / "run/config.json", config);
+  CHECK_THAT(run(folder.resume("run")).err,
+             ContainsSubstring("scale: expected 1/sqrt(d_k), 1/d_k, none or a finite number"));
 }
 
 TEST_CASE("train_gpt reports the val_loss of its checkpoints", "[app][train_gpt]") {
