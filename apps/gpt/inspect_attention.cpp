@@ -29,7 +29,7 @@ struct Options {
 // (1, T)
 at::Tensor prompt_tokens(const Options& options, const Tokenizer& tokenizer) {
   if (!options.prompt_file.empty()) {
-    return tokenizer.encode(TextFile(options.prompt_file).bytes()).unsqueeze(0);
+    return tokenizer.encode(TextFile(options.prompt_file).text()).unsqueeze(0);
   }
   if (!options.prompt_tokens.empty()) {
     return prompt_of_tokens(tokenizer, options.prompt_tokens);

@@ -17,8 +17,8 @@ namespace mini::app {
 
 /// Everything that determines a training run.
 struct RunConfig {
-  std::string data;                      // an absolute path
-  std::string init_from;                 // an absolute path; empty for random initial weights
+  std::string data;       // an absolute path, as text: detail::path_of(data) is the path
+  std::string init_from;  // the same; empty for random initial weights
   std::string tokenizer = "characters";  // or "bytes", or "model" for the tokenizer of init_from
   int64_t block_size = 64;
   int64_t batch_size = 32;

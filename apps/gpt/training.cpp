@@ -14,6 +14,7 @@
 
 #include "files/atomic_folder.h"
 #include "files/json_file.h"
+#include "files/path_text.h"
 #include "mini/state_dict.h"
 
 namespace mini::app {
@@ -154,8 +155,9 @@ std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config
     throw std::runtime_error(
         fmt::format("expected a new folder, got '{}', which is not empty{}", run.string(), hint));
   }
-  const TextFile text(config.data);
-  const Tokenizer tokenizer = make_tokenizer(config, text.bytes(), init);
+  const TextFile file(detail::path_of(config.data));
+  const std::string_view text = config.tokenizer == "bytes" ? file.bytes() : file.text();
+  const Tokenizer tokenizer = make_tokenizer(config, text, init);
   if (init) {
     check_vocabulary(config, tokenizer.vocab_size(), init->model);
   }
@@ -163,7 +165,7 @@ std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config
   detail::AtomicFolder folder(run);
   detail::write_json(folder.path() / kConfigFile, to_json(config));
   tokenizer.save(folder.path() / kTokenizerFile);
-  write_tokens_of(config, folder.path() / kTokensFile, text.bytes(), tokenizer);
+  write_tokens_of(config, folder.path() / kTokensFile, text, tokenizer);
   auto training = std::make_unique<Training>(folder.path(), config);
   if (init) {
     copy_weights(init->model, training->model);

@@ -119,7 +119,7 @@ TEST_CASE("a run of a version without --scale has the standard scale", "[app][tr
   const TinyFolder folder;
   REQUIRE(run(folder.train("run", "--steps 2 --eval-every 1")).status == 0);
   std::string config = read_file(folder / "run/config.json");
-  const std::string line = "  \"scale\": \"1/sqrt(d_k)\",\n";
+  const std::string line = R"("scale": "1/sqrt(d_k)",)";
   const auto place = config.find(line);
   REQUIRE(place != std::string::npos);
   write_file(folder / "run/config.json", config.erase(place, line.size()));
@@ -130,6 +130,49 @@ TEST_CASE("a run of a version without --scale has the standard scale", "[app][tr
   write_file(folder / "run/config.json", config);
   CHECK_THAT(run(folder.resume("run")).err,
              ContainsSubstring("scale: expected 1/sqrt(d_k), 1/d_k, none or a finite number"));
+}
+
+TEST_CASE("train_gpt keeps a byte-order mark out of the vocabulary", "[app][train_gpt]") {
+  const TinyFolder folder;
+  write_file(folder / "text.txt", "\ufeff" + tiny_text());
+  REQUIRE(run(folder.train("characters", "--steps 1")).status == 0);
+  const auto tokenizer = mini::Tokenizer::load(folder / "characters/tokenizer.json");
+  const auto tokens = [&](const std::string& name, int64_t vocab_size) {
+    return mini::read_tokens(folder / name / "tokens.safetensors", vocab_size);
+  };
+  CHECK(tokenizer.decode(tokens("characters", tokenizer.vocab_size())) == tiny_text());
+  REQUIRE(run(folder.train("bytes", "--steps 1 --tokenizer bytes")).status == 0);
+  CHECK(mini::Tokenizer::bytes().decode(tokens("bytes", 256)) == "\ufeff" + tiny_text());
+}
+
+TEST_CASE("train_gpt and its runs may have names that are not UTF-8", "[app][train_gpt]") {
+  const TinyFolder folder;
+  std::filesystem::create_directory(folder / "f\xe9");
+  std::filesystem::rename(folder / "text.txt", folder / "f\xe9/t\xe9xt.txt");
+  const std::string command =
+      "train_gpt --steps 2 --eval-every 1 --block-size 8 --batch-size 4 "
+      "--n-layer 1 --n-head 1 --n-embd 8 --threads 1 --data " +
+      folder.path_of("f\xe9/t\xe9xt.txt");
+  const Run done = run(command + " --output " + folder.path_of("f\xe9/run"));
+  INFO(done.err);
+  REQUIRE(done.status == 0);
+  const auto config = json::parse(read_file(folder / "f\xe9/run/config.json"));
+  CHECK(config["data"].get<std::string>().ends_with("/f%E9/t%E9xt.txt"));
+  CHECK(run(folder.resume("f\xe9/run")).status == 0);
+  CHECK(run(folder.resume("f\xe9/run") + " --data " + folder.path_of("f\xe9/t\xe9xt.txt")).status ==
+        0);
+
+  const Run further = run(command + " --output " + folder.path_of("more\xff") + " --init-from " +
+                          folder.path_of("f\xe9/run"));
+  INFO(further.err);
+  CHECK(further.status == 0);
+  CHECK(run("plot_metrics " + folder.path_of("more\xff") + " --format svg --output " +
+            folder.path_of("plot\xe9.svg"))
+            .status == 0);
+  CHECK(run("generate_text --new-tokens 2 --model " + folder.path_of("more\xff")).status == 0);
+  CHECK(run("inspect_attention --prompt 'to be' --format html --output " +
+            folder.path_of("page\xe9.html") + " --model " + folder.path_of("more\xff"))
+            .status == 0);
 }
 
 TEST_CASE("train_gpt reports the val_loss of its checkpoints", "[app][train_gpt]") {
