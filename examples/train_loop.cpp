@@ -17,9 +17,9 @@ int main(int, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);  // keep freed memory in the process
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
 
-  const mini::TextFile text(argv[1]);
-  const auto tokenizer = mini::Tokenizer::characters(text.bytes());
-  const auto tokens = mini::split_tokens(tokenizer.encode(text.bytes()));
+  const mini::TextFile file(argv[1]);
+  const auto tokenizer = mini::Tokenizer::characters(file.text());
+  const auto tokens = mini::split_tokens(tokenizer.encode(file.text()));
   mini::RandomWindows windows(tokens.train, kBatch, kBlock, /*seed=*/1);
 
   mini::GPTOptions sizes(tokenizer.vocab_size());

@@ -264,6 +264,8 @@ CLI::Validator file_name() {
   return expects("a file name", [](const std::string& text) { return !text.empty(); });
 }
 
+std::optional<double> number_of(const std::string& text) { return parse<double>(text); }
+
 CLI::Validator finite_number() {
   return expects_number("a finite number", [](double number) { return std::isfinite(number); });
 }
@@ -303,6 +305,20 @@ CLI::Validator one_of(const std::vector<std::string>& words) {
   return expects(fmt::format("{}", fmt::join(words, " or ")), [words](const std::string& text) {
     return std::find(words.begin(), words.end(), text) != words.end();
   });
+}
+
+CLI::Validator one_of_or_positive_number(const std::vector<std::string>& words) {
+  return {[=](std::string& text) {
+            if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
+            const double number = parse<double>(text).value_or(NAN);
+            if (!std::isfinite(number) || number <= 0) {
+              return expected(
+                  fmt::format("{} or a finite number above 0", fmt::join(words, ", ")), text);
+            }
+            text = fmt::format("{}", number);
+            return std::string();
+          },
+          ""};
 }
 
 std::vector<std::string> parts_of_list(const std::string& option, const std::string& list,

@@ -59,6 +59,8 @@ CLI::Validator positive_integer();
 CLI::Validator whole_number();
 CLI::Validator thread_count();
 CLI::Validator seed_number();
+/// The number that the whole text states, in any locale; nothing if it states none.
+std::optional<double> number_of(const std::string& text);
 CLI::Validator file_name();
 CLI::Validator finite_number();
 CLI::Validator number_from_zero();
@@ -68,6 +70,8 @@ CLI::Validator decay_rate();
 CLI::Validator positive_probability();
 CLI::Validator divisor();
 CLI::Validator one_of(const std::vector<std::string>& words);
+/// Rewrites a number to its shortest form, so that equal numbers are equal texts.
+CLI::Validator one_of_or_positive_number(const std::vector<std::string>& words);
 
 /// Splits a list at its commas and passes each part, also an empty part, to `check`.
 /// Throws CLI::ValidationError with the name of the option.

@@ -20,6 +20,9 @@ std::string csv_cell(const Json& cell) {
   if (cell.is_null()) {
     return "";
   }
+  if (cell.is_number_float() && !std::isfinite(cell.get<double>())) {
+    return tensor_json(at::scalar_tensor(cell.get<double>(), at::kDouble)).get<std::string>();
+  }
   if (!cell.is_string()) {
     return cell.dump();
   }

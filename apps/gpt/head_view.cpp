@@ -9,7 +9,6 @@
 #include <cmath>
 #include <functional>
 #include <future>
-#include <optional>
 
 #include "mini/attention.h"
 #include "mini/diagnostics.h"
@@ -45,8 +44,8 @@ HeadView empty_view(int64_t T, int64_t values_each) {
 }
 
 // q, k (T, hs)
-HeadView view_of_head(const at::Tensor& q, const at::Tensor& k, std::optional<double> scale,
-                      bool causal, int64_t values_each) {
+HeadView view_of_head(const at::Tensor& q, const at::Tensor& k, double scale, bool causal,
+                      int64_t values_each) {
   const int64_t T = q.size(0);
   HeadView view = empty_view(T, values_each);
   HeadFigures total;
@@ -102,16 +101,16 @@ void for_each_on_threads(int64_t count, const std::function<void(int64_t)>& work
 
 // The operations on a few queries are too short to run in parallel. Instead each thread computes
 // whole heads.
-std::vector<HeadComparison> compare_heads(const at::Tensor& q, const at::Tensor& k, bool causal,
-                                          int64_t values_each) {
+std::vector<HeadComparison> compare_heads(const at::Tensor& q, const at::Tensor& k, double scale,
+                                          bool causal, int64_t values_each) {
   const HeadView empty = empty_view(q.size(1), values_each);
   std::vector<HeadComparison> heads(static_cast<size_t>(q.size(0)), HeadComparison{empty, empty});
   for_each_on_threads(2 * q.size(0), [&](int64_t i) {
     const int64_t head = i / 2;
     const bool scaled = i % 2 == 1;
     HeadComparison& comparison = heads[static_cast<size_t>(head)];
-    (scaled ? comparison.scaled : comparison.unscaled) = view_of_head(
-        q[head], k[head], scaled ? std::nullopt : std::optional(1.0), causal, values_each);
+    (scaled ? comparison.scaled : comparison.unscaled) =
+        view_of_head(q[head], k[head], scaled ? scale : 1.0, causal, values_each);
   });
   return heads;
 }

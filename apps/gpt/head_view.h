@@ -24,7 +24,7 @@ struct HeadView {
   detail::LargestInBins weights;
 };
 
-/// One head without and with the division of the scores by sqrt(hs).
+/// One head without and with the division of the scores.
 struct HeadComparison {
   HeadView unscaled, scaled;
 };
@@ -32,10 +32,11 @@ struct HeadComparison {
 /// Computes the attention weights of each head. q and k are (heads, T, hs) and share a floating
 /// dtype.
 ///
+/// `scale` is the factor on the scores of the scaled views.
 /// `causal` hides the keys to the right of each query. A cell of a view holds the largest of up to
 /// values_each x values_each weights. Each thread computes a few queries of one head at a time, so
 /// that memory grows linearly with T.
-std::vector<HeadComparison> compare_heads(const at::Tensor& q, const at::Tensor& k, bool causal,
-                                          int64_t values_each);
+std::vector<HeadComparison> compare_heads(const at::Tensor& q, const at::Tensor& k, double scale,
+                                          bool causal, int64_t values_each);
 
 }  // namespace mini::app

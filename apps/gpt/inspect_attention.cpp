@@ -29,7 +29,7 @@ struct Options {
 // (1, T)
 at::Tensor prompt_tokens(const Options& options, const Tokenizer& tokenizer) {
   if (!options.prompt_file.empty()) {
-    return tokenizer.encode(TextFile(options.prompt_file).bytes()).unsqueeze(0);
+    return tokenizer.encode(TextFile(options.prompt_file).text()).unsqueeze(0);
   }
   if (!options.prompt_tokens.empty()) {
     return prompt_of_tokens(tokenizer, options.prompt_tokens);
@@ -48,7 +48,8 @@ Inspection inspect(const Options& options) {
 std::string described(const Inspection& inspection) {
   return fmt::format("{} of {} of size {}, {}{}", counted(inspection.layers, "layer"),
                      counted(inspection.heads, "head"), inspection.head_size,
-                     counted(inspection.tokens, "token"), inspection.causal ? ", causal" : "");
+                     counted(inspection.tokens, "token"), inspection.causal ? ", causal" : "") +
+         (inspection.undivided ? "\nThe model does not divide its scores." : "");
 }
 
 std::vector<const Head*> finite_heads(const Inspection& inspection) {
@@ -103,7 +104,7 @@ std::string conclusion(const Inspection& inspection) {
   std::string text = fmt::format(
       "Averaged over the heads, the division by {:.2f} changes the entropy from {} to {} of\n"
       "that of even weights, and the peak from {:.2f} to {:.2f}.\n",
-      inspection.root(), share(of_all(&Head::unscaled, &HeadFigures::entropy_share)),
+      inspection.divisor, share(of_all(&Head::unscaled, &HeadFigures::entropy_share)),
       share(of_all(&Head::scaled, &HeadFigures::entropy_share)),
       of_all(&Head::unscaled, &HeadFigures::peak), of_all(&Head::scaled, &HeadFigures::peak));
   if (heads.size() > 1) {
@@ -129,7 +130,7 @@ std::string to_text(const Inspection& inspection) {
   const std::string columns =
       fmt::format("{:>8} {:>8} {:>6} {:>9}", "entropy", "of even", "peak", "distance");
   text +=
-      fmt::format("{:13}{:<36}divided by {:.2f}\n", "", "without the division", inspection.root());
+      fmt::format("{:13}{:<36}divided by {:.2f}\n", "", "without the division", inspection.divisor);
   text += fmt::format("layer  head {0}   {0}\n", columns);
   const int digits = share_digits(inspection);
   for (const Head& head : inspection.views) {
@@ -164,6 +165,8 @@ Json sizes_json(const Inspection& inspection) {
 
 Json to_json(const Inspection& inspection) {
   Json json = sizes_json(inspection);
+  json["divisor"] = inspection.divisor;
+  json["undivided"] = inspection.undivided;
   json["attention"] = Json::array();
   for (const Head& head : inspection.views) {
     json["attention"].push_back({{"layer", head.layer},
@@ -175,10 +178,12 @@ Json to_json(const Inspection& inspection) {
 }
 
 Table to_table(const Inspection& inspection) {
+  const std::string divided =
+      inspection.divides_by_root() ? "sqrt(head_size)" : fmt::format("{}", inspection.divisor);
   Table table{{"layer", "head", "division", "entropy", "entropy_share", "peak", "distance"}, {}};
   for (const Head& head : inspection.views) {
     for (const auto& [division, view] :
-         {std::pair("none", &head.unscaled), {"sqrt(head_size)", &head.scaled}}) {
+         {std::pair("none", &head.unscaled), {divided.c_str(), &head.scaled}}) {
       const HeadFigures& f = view->figures;
       table.rows.push_back({head.layer, head.head, division, number(f.entropy),
                             number(f.entropy_share), number(f.peak), number(f.distance)});
@@ -190,6 +195,9 @@ Table to_table(const Inspection& inspection) {
 std::string to_html(const Inspection& inspection) {
   Json data = sizes_json(inspection);
   data["description"] = described(inspection);
+  data["divided"] = inspection.divides_by_root()
+                        ? fmt::format("√{} = {:.2f}", inspection.head_size, inspection.divisor)
+                        : fmt::format("{:.4g}", inspection.divisor);
   data["values_each"] = inspection.values_each();
   data["texts"] = inspection.texts;
   data["share_digits"] = share_digits(inspection);

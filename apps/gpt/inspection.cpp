@@ -14,11 +14,13 @@
 namespace mini::app {
 namespace {
 
+double root(int64_t head_size) { return std::sqrt(static_cast<double>(head_size)); }
+
 // q, k (heads, T, hs)
 void add_layer(Inspection& inspection, int64_t layer, const at::Tensor& q, const at::Tensor& k) {
   int64_t head = 0;
   for (const HeadComparison& one :
-       compare_heads(q, k, inspection.causal, inspection.values_each())) {
+       compare_heads(q, k, 1.0 / inspection.divisor, inspection.causal, inspection.values_each())) {
     inspection.views.push_back({one, layer, head++});
   }
 }
@@ -52,7 +54,7 @@ double InspectedHead::change() const {
   return std::abs(scaled.figures.entropy_share - unscaled.figures.entropy_share);
 }
 
-double Inspection::root() const { return std::sqrt(static_cast<double>(head_size)); }
+bool Inspection::divides_by_root() const { return divisor == root(head_size); }
 
 int64_t Inspection::values_each() const {
   const int64_t cells = cells_of_heads_page(layers * heads);
@@ -65,11 +67,16 @@ Inspection inspect_model(TrainedModel& trained, const at::Tensor& idx) {
               sizes.block_size(), " tokens, the block size of this model, got ", idx.size(1),
               ": train a model with a larger --block-size, or pass queries and keys of any ",
               "length with --tensors");
-  Inspection inspection{.layers = sizes.n_layer(),
-                        .heads = sizes.n_head(),
-                        .tokens = idx.size(1),
-                        .head_size = sizes.n_embd() / sizes.n_head(),
-                        .causal = true};
+  const int64_t head_size = sizes.n_embd() / sizes.n_head();
+  const bool undivided = sizes.scale() == 1.0;
+  Inspection inspection{
+      .layers = sizes.n_layer(),
+      .heads = sizes.n_head(),
+      .tokens = idx.size(1),
+      .head_size = head_size,
+      .causal = true,
+      .divisor = sizes.scale() && !undivided ? 1.0 / *sizes.scale() : root(head_size),
+      .undivided = undivided};
   trained.model->for_each_projection(
       idx, [&](int64_t layer, const MultiHeadAttentionImpl::Projections& heads) {
         add_layer(inspection, layer, heads.q[0], heads.k[0]);
@@ -92,7 +99,8 @@ Inspection inspect_tensors(const std::string& file, bool causal) {
                         .heads = q.size(1),
                         .tokens = q.size(2),
                         .head_size = q.size(3),
-                        .causal = causal};
+                        .causal = causal,
+                        .divisor = root(q.size(3))};
   for (int64_t layer = 0; layer < inspection.layers; ++layer) {
     add_layer(inspection, layer, q[layer], k[layer]);
   }

@@ -26,11 +26,12 @@ struct Inspection {
   int64_t tokens;
   int64_t head_size;
   bool causal;
+  double divisor;  ///< of the scores in the scaled views: sqrt(head_size), unless the model has another
+  bool undivided = false;  ///< the model does not divide its scores
   std::vector<std::string> texts = {};  ///< of the tokens; empty for a file of queries and keys
   std::vector<InspectedHead> views = {};
 
-  /// The divisor of the scores, sqrt(head_size).
-  double root() const;
+  bool divides_by_root() const;
   /// A cell of the page shows the largest of values_each() x values_each() weights.
   int64_t values_each() const;
 };

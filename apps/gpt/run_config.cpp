@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <type_traits>
 
@@ -16,23 +17,48 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Texts have valid values that are not valid options, such as the tokenizer "model".
+// The values of the setting `scale` that are not numbers.
+constexpr const char* kRootScale = "1/sqrt(d_k)";
+constexpr const char* kLinearScale = "1/d_k";
+constexpr const char* kNoScale = "none";
+
+// The factor on the scores, or nothing for 1 / sqrt(d_k).
+std::optional<double> scale_of(const RunConfig& config) {
+  if (config.scale == kRootScale) {
+    return std::nullopt;
+  }
+  if (config.scale == kLinearScale) {
+    return static_cast<double>(config.n_head) / static_cast<double>(config.n_embd);
+  }
+  return config.scale == kNoScale ? 1.0 : number_of(config.scale).value();
+}
+
+// Most texts have valid values that are not valid options, such as the tokenizer "model".
 template <typename Value>
-void check_number(const RunSetting& setting, const Value& value) {
-  if constexpr (std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool>) {
-    if (const std::string error = setting.check(Json(value).dump()); !error.empty()) {
-      throw std::runtime_error(fmt::format("{}: {}", setting.name, error));
-    }
+void check_value(const RunSetting& setting, Value& value) {
+  std::string error;
+  if constexpr (std::is_same_v<Value, std::string>) {
+    if (setting.check_text) error = setting.check(value);
+  } else if constexpr (!std::is_same_v<Value, bool>) {
+    error = setting.check(Json(value).dump());
+  }
+  if (!error.empty()) {
+    throw std::runtime_error(fmt::format("{}: {}", setting.name, error));
   }
 }
 
 RunConfig from_json(const Json& json) {
   RunConfig config;
+  size_t found = 0;
   for_each_setting(config, [&](const RunSetting& setting, auto& value) {
+    if (!setting.required && json.is_object() && !json.contains(setting.name)) {
+      return;
+    }
     value = detail::json_member<std::remove_reference_t<decltype(value)>>(json, setting.name);
-    check_number(setting, value);
+    check_value(setting, value);
+    ++found;
   });
-  if (json.size() != run_settings().size()) {
+  if (json.size() != found) {
     throw std::runtime_error(fmt::format("expected the {} settings of a run, got {}",
                                          run_settings().size(), json.size()));
   }
@@ -63,6 +89,12 @@ const std::vector<RunSetting>& run_settings() {
       {"n_layer", &RunConfig::n_layer, positive_integer(), "Number of blocks"},
       {"n_head", &RunConfig::n_head, positive_integer(), "Heads per block"},
       {"n_embd", &RunConfig::n_embd, positive_integer(), "Width of the model, C"},
+      {.name = "scale",
+       .member = &RunConfig::scale,
+       .check = one_of_or_positive_number({kRootScale, kLinearScale, kNoScale}),
+       .help = "Factor on the scores: 1/sqrt(d_k), 1/d_k, none, or a number above 0",
+       .check_text = true,
+       .required = false},
       {"dropout", &RunConfig::dropout, probability(), "Dropout probability during training"},
       {"bias", &RunConfig::bias, {}, "Add a bias to layer norms and linear layers"},
       {"gelu_approximate", &RunConfig::gelu_approximate, one_of({"none", "tanh"}),
@@ -110,6 +142,10 @@ RunConfig read_run_config(const fs::path& run) {
   return detail::read_json(run / kConfigFile, from_json);
 }
 
+std::string scale_text(const std::optional<double>& scale) {
+  return !scale ? kRootScale : *scale == 1.0 ? kNoScale : fmt::format("{}", *scale);
+}
+
 GPT untrained_gpt(const RunConfig& config, int64_t vocab_size) {
   return GPT(GPTOptions(vocab_size)
                  .block_size(config.block_size)
@@ -117,6 +153,7 @@ GPT untrained_gpt(const RunConfig& config, int64_t vocab_size) {
                  .n_head(config.n_head)
                  .n_embd(config.n_embd)
                  .dropout(config.dropout)
+                 .scale(scale_of(config))
                  .bias(config.bias)
                  .gelu_approximate(config.gelu_approximate)
                  .seed(config.seed));

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -16,14 +17,15 @@ namespace mini::app {
 
 /// Everything that determines a training run.
 struct RunConfig {
-  std::string data;                      // an absolute path
-  std::string init_from;                 // an absolute path; empty for random initial weights
+  std::string data;       // an absolute path, as text: detail::path_of(data) is the path
+  std::string init_from;  // the same; empty for random initial weights
   std::string tokenizer = "characters";  // or "bytes", or "model" for the tokenizer of init_from
   int64_t block_size = 64;
   int64_t batch_size = 32;
   int64_t n_layer = 4;
   int64_t n_head = 4;
   int64_t n_embd = 128;
+  std::string scale = "1/sqrt(d_k)";  // of the scores; or "1/d_k", "none" (1), or a number
   double dropout = 0.0;
   bool bias = false;
   std::string gelu_approximate = "none";
@@ -53,6 +55,8 @@ struct RunSetting {
   std::string type_name = {};     ///< of the option's value; empty for CLI11's name
   std::string default_text = {};  ///< for --help, if the default is not the member's initial value
   bool fixed = true;              ///< --resume cannot change the setting
+  bool check_text = false;        ///< `check` also holds for a text in config.json
+  bool required = true;           ///< false: a config.json without the setting means its default
 
   /// "--block-size" for block_size.
   std::string option() const;
@@ -75,6 +79,9 @@ Json to_json(const RunConfig& config);
 /// Reads config.json in the folder `run`. Throws std::runtime_error, with the path and the setting,
 /// if a setting is missing, is unknown, has the wrong type, or is a number out of range.
 RunConfig read_run_config(const std::filesystem::path& run);
+
+/// The value of the setting `scale` for a model with the factor `scale` on its scores.
+std::string scale_text(const std::optional<double>& scale);
 
 /// The GPT of a run, with its initial weights.
 GPT untrained_gpt(const RunConfig& config, int64_t vocab_size);

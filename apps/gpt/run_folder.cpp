@@ -39,7 +39,7 @@ fs::path find_checkpoint(const fs::path& path) {
 
 TrainedModel load_trained_model(const fs::path& path) {
   if (is_gpt2(path)) {
-    GPT model = load_gpt2(path);
+    GPT model = load_gpt2(path, {.convert_dtype = true});  // the programs compute in float32
     model->eval();
     return {model, Tokenizer::ids(model->options.vocab_size())};
   }

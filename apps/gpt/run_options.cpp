@@ -84,6 +84,7 @@ RunConfig config_with(const GPTOptions& model, const RunConfig& given, const CLI
   config.n_head = model.n_head();
   config.n_embd = model.n_embd();
   config.bias = model.bias();
+  config.scale = scale_text(model.scale());
   config.gelu_approximate = model.gelu_approximate();
   if (app.count("--block-size") == 0 || given.block_size > model.block_size()) {
     config.block_size = model.block_size();

@@ -12,6 +12,7 @@
 
 #include "common/app.h"
 #include "common/keep_memory.h"
+#include "files/path_text.h"
 #include "gpt/metrics_file.h"
 #include "gpt/progress.h"
 #include "gpt/run_options.h"
@@ -130,9 +131,11 @@ std::string greeting(const Training& t) {
   const std::string start =
       t.config.init_from.empty() ? "the start" : fmt::format("'{}'", t.config.init_from);
   return fmt::format(
-      "{:.2f} million parameters; {} tokens to train on, {} to validate, vocabulary of {}; from {}",
-      1e-6 * static_cast<double>(numbers), t.tokens.train.size(0), t.tokens.validation.size(0),
-      t.tokenizer.vocab_size(), t.state.step == 0 ? start : fmt::format("step {}", t.state.step));
+      "{} parameters; {} tokens to train on, {} to validate, vocabulary of {}; from {}",
+      numbers < 100'000 ? fmt::format("{}", numbers)
+                        : fmt::format("{:.2f} million", 1e-6 * static_cast<double>(numbers)),
+      t.tokens.train.size(0), t.tokens.validation.size(0), t.tokenizer.vocab_size(),
+      t.state.step == 0 ? start : fmt::format("step {}", t.state.step));
 }
 
 // Trains until the last step, or until a signal requests a stop.
@@ -220,7 +223,7 @@ int main(int argc, char** argv) {
     finish_step_on_signals();
     for (std::string* path : {&config.data, &config.init_from}) {
       if (!path->empty()) {
-        *path = std::filesystem::absolute(*path).lexically_normal();
+        *path = detail::path_text(std::filesystem::absolute(*path).lexically_normal());
       }
     }
     std::unique_ptr<Training> training;
@@ -228,7 +231,7 @@ int main(int argc, char** argv) {
     if (resume.empty()) {
       std::optional<TrainedModel> init;
       if (!config.init_from.empty()) {
-        init = load_trained_model(config.init_from);
+        init = load_trained_model(detail::path_of(config.init_from));
         config = config_with(init->model->options, config, app);
       }
       training = begin_run(output, new_config(config, app), init);

@@ -14,6 +14,7 @@
 
 #include "files/atomic_folder.h"
 #include "files/json_file.h"
+#include "files/path_text.h"
 #include "mini/state_dict.h"
 
 namespace mini::app {
@@ -158,8 +159,9 @@ void Training::load(const fs::path& path) {
 std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config,
                                     const std::optional<TrainedModel>& init) {
   check_is_new(run);
-  const TextFile text(config.data);
-  const Tokenizer tokenizer = make_tokenizer(config, text.bytes(), init);
+  const TextFile file(detail::path_of(config.data));
+  const std::string_view text = config.tokenizer == "bytes" ? file.bytes() : file.text();
+  const Tokenizer tokenizer = make_tokenizer(config, text, init);
   if (init) {
     check_vocabulary(config, tokenizer.vocab_size(), init->model);
   }
@@ -168,7 +170,7 @@ std::unique_ptr<Training> begin_run(const fs::path& run, const RunConfig& config
   check_is_new(run);  // another process may have created it since the first check
   detail::write_json(folder.path() / kConfigFile, to_json(config));
   tokenizer.save(folder.path() / kTokenizerFile);
-  write_tokens_of(config, folder.path() / kTokensFile, text.bytes(), tokenizer);
+  write_tokens_of(config, folder.path() / kTokensFile, text, tokenizer);
   auto training = std::make_unique<Training>(folder.path(), config);
   if (init) {
     copy_weights(init->model, training->model);

@@ -5,13 +5,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "files/json_file.h"
@@ -63,20 +67,28 @@ class Reader {
   }
 
   void read_number(const Json& value, const std::string& place) {
-    const bool hidden = name_ == "mask" && value.is_string() && value == "-inf";
+    const std::optional<double> number = number_of(value);
     if (values_.empty()) {
       truth_values_ = name_ == "mask" && value.is_boolean();
     }
-    if (truth_values_ ? !value.is_boolean() : !value.is_number() && !hidden) {
+    if (truth_values_ ? !value.is_boolean() : !number) {
       fail(fmt::format("expected {} to be {}, got {}", place,
                        truth_values_     ? "true or false like the first entry"
-                       : name_ == "mask" ? "a number or \"-inf\""
+                       : name_ == "mask" ? "a number, NaN, Infinity or -Infinity"
                                          : "a number",
                        value.dump()));
     }
-    values_.push_back(hidden          ? -std::numeric_limits<double>::infinity()
-                      : truth_values_ ? static_cast<double>(value.get<bool>())
-                                      : value.get<double>());
+    values_.push_back(truth_values_ ? static_cast<double>(value.get<bool>()) : *number);
+  }
+
+  // A mask may contain numbers that JSON lacks. The programs write them as strings.
+  std::optional<double> number_of(const Json& value) const {
+    if (value.is_number()) return value.get<double>();
+    if (name_ != "mask") return std::nullopt;
+    if (value == "nan") return NAN;
+    if (value == "inf") return std::numeric_limits<double>::infinity();
+    if (value == "-inf") return -std::numeric_limits<double>::infinity();
+    return std::nullopt;
   }
 
   [[noreturn]] void fail(const std::string& problem) const {
@@ -88,6 +100,29 @@ class Reader {
   std::vector<double> values_;
   bool truth_values_ = false;
 };
+
+// Python's json module writes NaN, Infinity and -Infinity, which JSON lacks. They become the strings
+// "nan", "inf" and "-inf".
+std::string without_python_numbers(std::string_view text) {
+  constexpr std::pair<std::string_view, std::string_view> kNumbers[] = {
+      {"NaN", "\"nan\""}, {"Infinity", "\"inf\""}, {"-Infinity", "\"-inf\""}};
+  std::string result;
+  bool in_string = false;
+  while (!text.empty()) {
+    const auto* number = std::ranges::find_if(
+        kNumbers, [&](const auto& pair) { return !in_string && text.starts_with(pair.first); });
+    if (number != std::end(kNumbers)) {
+      result += number->second;
+      text.remove_prefix(number->first.size());
+      continue;
+    }
+    const bool escape = in_string && text.front() == '\\' && text.size() > 1;
+    if (text.front() == '"') in_string = !in_string;
+    result += text.substr(0, escape ? 2 : 1);
+    text.remove_prefix(escape ? 2 : 1);
+  }
+  return result;
+}
 
 Json parse_file(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path)) {
@@ -102,7 +137,7 @@ Json parse_file(const std::filesystem::path& path) {
   if (const size_t nul = text.find('\0'); nul != std::string::npos) {
     throw std::runtime_error(fmt::format("expected text, got a NUL byte at offset {}", nul));
   }
-  return detail::parse_json(text);
+  return detail::parse_json(without_python_numbers(text));
 }
 
 AttentionMatrices from_json(const Json& object) {

@@ -102,6 +102,8 @@ struct MINI_API BlockOptions {
   /// Dropout probability, in [0, 1]. While training, dropout applies to the attention weights and
   /// to the outputs of attention and MLP.
   TORCH_ARG(double, dropout) = 0.0;
+  /// Factor on the scores, as in `MultiHeadAttentionOptions`.
+  TORCH_ARG(std::optional<double>, scale) = std::nullopt;
   /// "none" or "tanh", as in `MlpOptions`.
   TORCH_ARG(std::string, gelu_approximate) = "none";
   /// Seed of the initial weights, as in `HeadOptions`. The seeds of attention and MLP are drawn

@@ -50,7 +50,8 @@ struct TrainingState {
 /// path at a time.
 ///
 /// Throws c10::Error if a file cannot be written, if the folder at `path` holds files that do not
-/// belong to a checkpoint, or if a generator state is not a uint8 tensor.
+/// belong to a checkpoint, if a generator state is not a uint8 tensor, if `seconds` is not finite,
+/// or if `best_val_loss` is NaN or -infinity.
 MINI_API void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module& module,
                               const torch::optim::AdamW& optimizer, const TrainingState& state);
 

@@ -47,6 +47,9 @@ struct MINI_API GPTOptions {
   TORCH_ARG(double, dropout) = 0.0;
   /// Give layer norms and linear layers a bias, as GPT-2 does.
   TORCH_ARG(bool, bias) = false;
+  /// Factor on the scores of every block, as in `MultiHeadAttentionOptions`. Unset means
+  /// 1 / sqrt(hs); 1 disables scaling.
+  TORCH_ARG(std::optional<double>, scale) = std::nullopt;
   /// "none" or "tanh", as in `MlpOptions`. GPT-2 uses "tanh".
   TORCH_ARG(std::string, gelu_approximate) = "none";
   /// Seed of the initial weights, as in `HeadOptions`.

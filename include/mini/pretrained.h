@@ -51,7 +51,8 @@ MINI_API GPT load_nanogpt(const std::filesystem::path& file, int64_t n_head,
 /// Writes a safetensors file that nanoGPT's `load_state_dict` accepts unchanged. The file contains
 /// the tied weight under both names, `transformer.wte.weight` and `lm_head.weight`.
 ///
-/// If writing fails, c10::Error is thrown and an existing file is unchanged.
+/// Throws c10::Error if the scale of the model is not 1 / sqrt(hs), which nanoGPT always uses. If
+/// writing fails, c10::Error is thrown. After an error, an existing file is unchanged.
 MINI_API void save_nanogpt(const std::filesystem::path& file, const GPT& model);
 
 /// Options for `load_gpt2`: settings that are not taken from config.json, and dtype conversion.
@@ -91,8 +92,10 @@ MINI_API GPT load_gpt2(const std::filesystem::path& directory, const GPT2Options
 /// `transformers` loads the directory as a GPT2LMHeadModel that computes the same logits. GPT-2 in
 /// `transformers` always has biases. If the model has none, zeros are written, and `load_gpt2` then
 /// returns a model with biases. embd_pdrop, attn_pdrop and resid_pdrop are all set to the dropout
-/// of the model. bos_token_id and eos_token_id are null.
+/// of the model. scale_attn_weights is false if the scale of the model is 1. bos_token_id and
+/// eos_token_id are null.
 ///
+/// Throws c10::Error if the scale is neither 1 / sqrt(hs) nor 1: config.json cannot express another.
 /// If writing a file fails, c10::Error is thrown and the existing file of that name is unchanged.
 MINI_API void save_gpt2(const std::filesystem::path& directory, const GPT& model);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Training text: a mapped text file, a file of its tokens, and batches of windows over the tokens.
 //
-//     const mini::TextFile text("tinyshakespeare.txt");
-//     const auto tokenizer = mini::Tokenizer::characters(text.bytes());
-//     mini::write_tokens("tokens.safetensors", text.bytes(), tokenizer);
+//     const mini::TextFile file("tinyshakespeare.txt");
+//     const auto tokenizer = mini::Tokenizer::characters(file.text());
+//     mini::write_tokens("tokens.safetensors", file.text(), tokenizer);
 //
 //     const auto tokens = mini::read_tokens("tokens.safetensors", tokenizer.vocab_size());
 //     const auto [train, validation] = mini::split_tokens(tokens);
@@ -40,6 +40,8 @@ class MINI_API TextFile {
   explicit TextFile(const std::filesystem::path& path);
   /// Returns the bytes of the file. They are valid as long as the object or a copy of it exists.
   std::string_view bytes() const;
+  /// Returns `bytes()` without a byte-order mark (U+FEFF) at the start.
+  std::string_view text() const;
 
  private:
   std::shared_ptr<const detail::MappedFile> file_;

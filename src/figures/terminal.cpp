@@ -20,6 +20,7 @@ std::string_view variable(const char* name) {
 
 Colors colors() {
   if (::isatty(STDOUT_FILENO) == 0 || !variable("NO_COLOR").empty()) return Colors::kNone;
+  if (variable("TERM") == "dumb") return Colors::kNone;  // it has no colours, whatever COLORTERM is
   const std::string_view color_term = variable("COLORTERM");
   if (color_term == "truecolor" || color_term == "24bit") return Colors::k24Bit;
   const bool many = variable("TERM").find("256color") != std::string_view::npos;

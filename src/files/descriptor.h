@@ -47,7 +47,14 @@ class Descriptor {
 [[noreturn]] inline void throw_system_error(const std::string& action,
                                             const std::filesystem::path& path, int error) {
   // c_str() ends at a NUL in the path: behind one, what() would not show the reason.
-  throw std::system_error(error, std::generic_category(), action + " '" + path.c_str() + "'");
+  const std::string what = action + " '" + path.c_str() + "'";
+  if (error == EBUSY) {
+    throw std::system_error(error, std::generic_category(),
+                            what +
+                                ": a mounted file or folder cannot be replaced, only what is in "
+                                "it; choose another path");
+  }
+  throw std::system_error(error, std::generic_category(), what);
 }
 
 }  // namespace mini::detail

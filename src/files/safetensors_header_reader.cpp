@@ -12,6 +12,7 @@
 
 #include "files/safetensors_format.h"
 #include "files/safetensors_header.h"
+#include "files/utf8.h"
 
 namespace mini::detail {
 namespace {
@@ -179,6 +180,30 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   std::vector<std::uint64_t> offsets_;
 };
 
+// The format of a file that is not in the safetensors format, by its first bytes; "" if unknown.
+std::string other_format(std::string_view file) {
+  constexpr std::pair<std::string_view, const char*> kFormats[] = {
+      {"version https://git-lfs", "a pointer of Git LFS; `git lfs pull` fetches the file"},
+      {"GGUF", "a GGUF file, the format of llama.cpp"},
+      {"\x1f\x8b", "a gzip archive"},
+      {"\x89HDF\r\n\x1a\n", "an HDF5 file, the format of Keras"},
+      {"\x93NUMPY", "a NumPy file"}};
+  for (const auto& [start, format] : kFormats) {
+    if (file.starts_with(start)) return format;
+  }
+  if (file.size() > 1 && file[0] == '\x80' && file[1] >= 2 && file[1] <= 5) {
+    return "a Python pickle, an old format of torch.save; save the tensors with "
+           "safetensors.torch.save_file";
+  }
+  const std::size_t first = without_mark(file).find_first_not_of(" \t\r\n");
+  const std::string_view text =
+      first == std::string_view::npos ? "" : without_mark(file).substr(first);
+  if (text.starts_with('<')) return "an HTML or XML page";
+  if (text.starts_with('{') || text.starts_with('[')) return "JSON";
+  const std::string_view start = file.substr(0, 64);
+  return visible(start) == start ? "text" : "";
+}
+
 void check_sizes(const std::vector<SafetensorsEntry>& tensors, std::uint64_t data_size) {
   for (const SafetensorsEntry& entry : tensors) {
     const std::string what = tensor_name(entry.name) + ": ";
@@ -234,6 +259,9 @@ SafetensorsHeader read_safetensors_header(std::string_view file) {
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof length);
   if (length > kMaxHeaderBytes) {
+    if (const std::string other = other_format(file); !other.empty()) {
+      refuse("expected a safetensors file, got " + other);
+    }
     refuse("expected a header of at most 100000000 bytes, got the length " +
            std::to_string(length));
   }

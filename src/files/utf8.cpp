@@ -28,7 +28,47 @@ bool can_be_completed(std::string_view cut) {
   return false;
 }
 
+bool is_invisible(char32_t c) {
+  struct Range {
+    char32_t first, last;
+  };
+  // The Unicode Standard, general categories Cc, Cf, Zl, Zp, and Zs except U+0020.
+  constexpr Range kInvisible[] = {
+      {0x00, 0x1f},     {0x7f, 0xa0},     {0xad, 0xad},       {0x600, 0x605},    {0x61c, 0x61c},
+      {0x6dd, 0x6dd},   {0x70f, 0x70f},   {0x890, 0x891},     {0x8e2, 0x8e2},    {0x1680, 0x1680},
+      {0x180e, 0x180e}, {0x2000, 0x200f}, {0x2028, 0x202f},   {0x205f, 0x206f},  {0x3000, 0x3000},
+      {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0x1d173, 0x1d17a}, {0xe0001, 0xe007f}};
+  return std::ranges::any_of(
+      kInvisible, [c](const Range& range) { return range.first <= c && c <= range.last; });
+}
+
 }  // namespace
+
+std::string_view without_mark(std::string_view text) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
+}
+
+std::string visible(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const Utf8 next = first_character(text);
+    if (next.kind != Utf8::kCharacter) {
+      char byte[8];
+      std::snprintf(byte, sizeof byte, "<%02X>", static_cast<unsigned char>(text.front()));
+      result += byte;
+      text.remove_prefix(1);
+      continue;
+    }
+    if (is_invisible(next.code_point)) {
+      result += '<' + code_point_name(next.code_point) + '>';
+    } else {
+      result += text.substr(0, next.length);
+    }
+    text.remove_prefix(next.length);
+  }
+  return result;
+}
 
 Utf8 first_character(std::string_view text) {
   text = text.substr(0, kMaxLength);

@@ -24,6 +24,14 @@ struct Utf8 {
 /// Source: The Unicode Standard, table 3-7, "Well-Formed UTF-8 Byte Sequences".
 Utf8 first_character(std::string_view text);
 
+/// `text` without the byte-order mark U+FEFF that some editors write at the start.
+std::string_view without_mark(std::string_view text);
+
+/// `text` for a message. A character that cannot be seen (a control or format character, or a space
+/// other than U+0020) becomes its name in angle brackets, such as <U+FEFF>. A byte that is not UTF-8
+/// becomes its hexadecimal value, such as <E9>.
+std::string visible(std::string_view text);
+
 /// The name of a code point in Unicode's notation: "U+00E9".
 std::string code_point_name(char32_t code_point);
 

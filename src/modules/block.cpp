@@ -88,6 +88,7 @@ BlockImpl::BlockImpl(BlockOptions options_, detail::Weights weights)
 void BlockImpl::build(detail::Weights weights) {
   detail::check_heads("Block", options.n_embd(), options.n_head());
   detail::check_dropout("Block", options.dropout());
+  detail::check_scale("Block", options.scale());
   detail::check_gelu("Block", options.gelu_approximate());
 
   const int64_t C = options.n_embd();
@@ -98,6 +99,7 @@ void BlockImpl::build(detail::Weights weights) {
                                                         .bias(options.bias())
                                                         .causal(options.causal())
                                                         .dropout(options.dropout())
+                                                        .scale(options.scale())
                                                         .seed(detail::next_seed(generator)),
                                                     weights));
   ln_2 = register_module("ln_2", LayerNorm(norm));
@@ -114,6 +116,7 @@ void BlockImpl::pretty_print(std::ostream& stream) const {
   detail::print_option(stream, "bias", options.bias());
   detail::print_option(stream, "causal", options.causal());
   detail::print_option(stream, "dropout", options.dropout(), 0.0);
+  detail::print_option(stream, "scale", options.scale());
   detail::print_option(stream, "gelu_approximate", options.gelu_approximate(), std::string("none"));
   detail::print_option(stream, "seed", options.seed());
   stream << ")";

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -24,8 +25,9 @@ namespace {
 
 void check_arguments(const GPT& model, const at::Tensor& tokens, const GenerateOptions& options) {
   TORCH_CHECK(!model.is_empty(), "generate: expected a model, got an empty GPT");
-  TORCH_CHECK(options.new_tokens >= 0, "generate: expected new_tokens of at least 0, got ",
-              options.new_tokens);
+  constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
+  TORCH_CHECK(options.new_tokens >= 0 && options.new_tokens <= kMostTokens,
+              "generate: expected new_tokens from 0 to 2^31 - 1, got ", options.new_tokens);
   TORCH_CHECK(std::isfinite(options.temperature) && options.temperature >= 0.0,
               "generate: expected a finite temperature of at least 0, got ", options.temperature);
   TORCH_CHECK(!options.top_k || *options.top_k > 0, "generate: expected top_k above 0, got ",

@@ -27,6 +27,7 @@ void check_options(const GPTOptions& options) {
               options.n_layer());
   detail::check_heads("GPT", options.n_embd(), options.n_head());
   detail::check_dropout("GPT", options.dropout());
+  detail::check_scale("GPT", options.scale());
   detail::check_gelu("GPT", options.gelu_approximate());
 }
 
@@ -54,6 +55,7 @@ void print_options(std::ostream& stream, const GPTOptions& options) {
          << ", n_embd=" << options.n_embd();
   detail::print_option(stream, "dropout", options.dropout(), 0.0);
   detail::print_option(stream, "bias", options.bias());
+  detail::print_option(stream, "scale", options.scale());
   detail::print_option(stream, "gelu_approximate", options.gelu_approximate(), std::string("none"));
   detail::print_option(stream, "seed", options.seed());
   stream << ")";
@@ -85,6 +87,7 @@ void TransformerImpl::build(detail::Weights weights) {
                            .bias(options.bias())
                            .causal(true)
                            .dropout(options.dropout())
+                           .scale(options.scale())
                            .gelu_approximate(options.gelu_approximate()),
                        detail::Weights::kUndrawn));
   }

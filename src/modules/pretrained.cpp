@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <exception>
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string_view>
@@ -143,9 +145,8 @@ GPT make_nanogpt(const std::string& where, const TensorDict& given, int64_t n_he
 
 // `GPT` supports one value of each of these fields: the default of `transformers`.
 void check_fixed_fields(const detail::Json& config) {
-  const std::array<std::pair<const char*, detail::Json>, 5> fields = {{
+  const std::array<std::pair<const char*, detail::Json>, 4> fields = {{
       {"layer_norm_epsilon", 1e-5},
-      {"scale_attn_weights", true},
       {"scale_attn_by_inverse_layer_idx", false},
       {"add_cross_attention", false},
       {"tie_word_embeddings", true},
@@ -165,6 +166,13 @@ std::string gelu_of(const detail::Json& config) {
     fail("activation_function", "gelu_new, gelu_pytorch_tanh or gelu", activation);
   }
   return "none";
+}
+
+// `scale_attn_weights` false means that the scores are not divided.
+std::optional<double> scale_of(const detail::Json& config) {
+  const bool divided = !config.contains("scale_attn_weights") ||
+                       detail::json_member<bool>(config, "scale_attn_weights");
+  return divided ? std::nullopt : std::optional(1.0);
 }
 
 GPTOptions options_of(const detail::Json& config) {
@@ -189,7 +197,15 @@ GPTOptions options_of(const detail::Json& config) {
       .n_head(n_head)
       .n_embd(n_embd)
       .bias(true)
+      .scale(scale_of(config))
       .gelu_approximate(gelu_of(config));
+}
+
+// Whether the scores are multiplied by 1 / sqrt(hs), which is the scale of every nanoGPT.
+bool has_standard_scale(const GPTOptions& options) {
+  const double head_size =
+      static_cast<double>(options.n_embd()) / static_cast<double>(options.n_head());
+  return !options.scale() || *options.scale() == 1.0 / std::sqrt(head_size);
 }
 
 detail::Json config_of(const GPTOptions& options) {
@@ -206,6 +222,7 @@ detail::Json config_of(const GPTOptions& options) {
           {"attn_pdrop", options.dropout()},
           {"resid_pdrop", options.dropout()},
           {"layer_norm_epsilon", 1e-5},
+          {"scale_attn_weights", has_standard_scale(options)},
           {"tie_word_embeddings", true},
           // The defaults of `transformers` are ids of GPT-2's own vocabulary.
           {"bos_token_id", nullptr},
@@ -258,6 +275,9 @@ GPT load_nanogpt(const fs::path& file, int64_t n_head, const NanoGPTOptions& opt
 }
 
 void save_nanogpt(const fs::path& file, const GPT& model) {
+  TORCH_CHECK(has_standard_scale(model->options),
+              "save_nanogpt: expected a model with scale 1 / sqrt(head size), which nanoGPT always "
+              "uses, got scale ", *model->options.scale());
   save_safetensors(file, state_dict(*model, kGPTAliases), kMetadata);
 }
 
@@ -275,6 +295,9 @@ GPT load_gpt2(const fs::path& directory, const GPT2Options& options) {
 }
 
 void save_gpt2(const fs::path& directory, const GPT& model) {
+  TORCH_CHECK(has_standard_scale(model->options) || *model->options.scale() == 1.0,
+              "save_gpt2: expected a model with scale 1 / sqrt(head size) or 1, which are the two "
+              "that a GPT-2's config.json can express, got scale ", *model->options.scale());
   TensorDict tensors = state_dict(*model);
   if (!model->options.bias()) add_zero_biases(tensors);
   std::error_code error;

@@ -5,6 +5,7 @@
 #include <torch/ordered_dict.h>
 
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "files/atomic_folder.h"
@@ -104,10 +105,20 @@ std::map<std::string, at::Tensor> load_generators(const fs::path& path, int64_t 
   return generators;
 }
 
+// state.json must be read back as it was. JSON has no NaN, and null means that no loss is known.
+void check_numbers(const TrainingState& state) {
+  TORCH_CHECK(std::isfinite(state.seconds), "save_checkpoint: expected finite seconds, got ",
+              state.seconds);
+  TORCH_CHECK(state.best_val_loss > -std::numeric_limits<double>::infinity(),
+              "save_checkpoint: expected a best_val_loss that is a number or infinity, got ",
+              state.best_val_loss);
+}
+
 }  // namespace
 
 void save_checkpoint(const fs::path& path, const torch::nn::Module& module,
                      const torch::optim::AdamW& optimizer, const TrainingState& state) {
+  check_numbers(state);
   TensorDict generators;
   for (const auto& [name, generator] : state.generators) {
     check_generator("save_checkpoint", name, generator);

@@ -14,6 +14,7 @@
 #include "files/atomic_file.h"
 #include "files/mapped_file.h"
 #include "files/safetensors_header.h"
+#include "files/utf8.h"
 #include "files/with_prefix.h"
 #include "mini/safetensors.h"
 
@@ -75,6 +76,8 @@ TextFile::TextFile(const std::filesystem::path& path)
 }
 
 std::string_view TextFile::bytes() const { return file_->bytes(); }
+
+std::string_view TextFile::text() const { return detail::without_mark(bytes()); }
 
 void write_tokens(const std::filesystem::path& path, std::string_view text,
                   const Tokenizer& tokenizer) {

@@ -128,7 +128,8 @@ int64_t Tokenizer::next_token(std::string_view text, std::size_t& offset) const 
   const detail::Utf8 next = character_at(text, offset);
   const int32_t id = next.code_point < ids_.size() ? ids_[next.code_point] : kNoToken;
   TORCH_CHECK(id != kNoToken, "Tokenizer: expected one of the ", vocab_size(),
-              " characters of the vocabulary, got '", text.substr(offset, next.length), "' (",
+              " characters of the vocabulary, got '",
+              detail::visible(text.substr(offset, next.length)), "' (",
               detail::code_point_name(next.code_point), ") at byte ", offset);
   offset += next.length;
   return id;
@@ -144,7 +145,8 @@ int64_t Tokenizer::next_id(std::string_view text, std::size_t& offset) const {
   const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, id);
   TORCH_CHECK(error == std::errc() && stop == text.data() + end && id >= 0 && id < vocab_size_,
               "Tokenizer: expected a token id from 0 to ", vocab_size_ - 1, ", got '",
-              text.substr(begin, std::min<std::size_t>(end - begin, 20)), "' at byte ", begin);
+              detail::visible(text.substr(begin, std::min<std::size_t>(end - begin, 20))),
+              "' at byte ", begin);
   offset = place(text.find_first_not_of(kWhiteSpace, end));
   return id;
 }

@@ -49,6 +49,11 @@ TEST_CASE("a terminal has its own width and the colours of COLORTERM or TERM", "
   CHECK(in_terminal(80, {{"COLORTERM", "yes"}}) == "80 columns, none\n");
 }
 
+TEST_CASE("a dumb terminal has no colours", "[terminal]") {
+  CHECK(in_terminal(80, {{"TERM", "dumb"}, {"COLORTERM", "truecolor"}}) == "80 columns, none\n");
+  CHECK(in_terminal(80, {{"TERM", "dumb"}, {"COLORTERM", "24bit"}}) == "80 columns, none\n");
+}
+
 TEST_CASE("NO_COLOR turns colours off unless it is empty", "[terminal]") {
   CHECK(in_terminal(80, {{"COLORTERM", "truecolor"}, {"NO_COLOR", "0"}}) == "80 columns, none\n");
   CHECK(in_terminal(80, {{"COLORTERM", "truecolor"}, {"NO_COLOR", ""}}) == "80 columns, 24-bit\n");

@@ -2,6 +2,8 @@
 #include "files/atomic_file.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -271,6 +273,30 @@ TEST_CASE("a change of the working folder does not move the target of AtomicFile
   file.write("x");
   file.commit();
   CHECK(read_file(folder / "a") == "x");
+}
+
+TEST_CASE("AtomicFile says why it cannot replace a mounted file", "[atomic_file]") {
+  const TemporaryFolder folder;
+  write_file(folder / "source", "old");
+  write_file(folder / "mounted", "");
+  constexpr int kNoMounts = 2;
+  const int status = in_child([&] {  // with mounts of its own
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount((folder / "source").c_str(), (folder / "mounted").c_str(), "", MS_BIND, "") != 0) {
+      ::_exit(kNoMounts);
+    }
+    const std::string error = error_of_saving(folder / "mounted");
+    const bool says_why =
+        error.find("mounted': a mounted file or folder cannot be replaced") != std::string::npos;
+    const bool is_as_before =
+        read_file(folder / "source") == "old" && folder.entries() == Names{"mounted", "source"};
+    ::_exit(says_why && is_as_before ? 0 : 1);
+  });
+  if (WEXITSTATUS(status) == kNoMounts) {
+    WARN("skipped: this process may not mount");
+  } else {
+    CHECK(status == 0);
+  }
 }
 
 TEST_CASE("AtomicFile accepts a name of 255 bytes", "[atomic_file]") {

@@ -173,6 +173,27 @@ TEST_CASE("the reader checks the length of the header against the size of the fi
   }
 }
 
+TEST_CASE("the reader names the format of a file that is not safetensors", "[safetensors_header]") {
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 5\n",
+       "a pointer of Git LFS"},
+      {"<!DOCTYPE html><html><head>", "an HTML or XML page"},
+      {"\ufeff\n <html lang=\"en\">", "an HTML or XML page"},
+      {std::string("GGUF\x03\0\0\0\x01\0\0\0", 12), "a GGUF file"},
+      {"\x1f\x8b\x08\x08 compressed", "a gzip archive"},
+      {"\x89HDF\r\n\x1a\n and more", "an HDF5 file"},
+      {"\x93NUMPY\x01\x01v and more", "a NumPy file"},
+      {"\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j", "a Python pickle"},
+      {"\x80\x04\x95\x10\x01\x01\x01\x01\x01", "a Python pickle"},
+      {R"({"weight": [1, 2]})", "JSON"},
+      {R"( [ 1, 2, 3, 4 ])", "JSON"},
+      {"learning rate 0.1\n", "text"}};
+  for (const auto& [file, format] : files) {
+    INFO(format);
+    CHECK_THAT(refusal(file), ContainsSubstring("expected a safetensors file, got " + format));
+  }
+}
+
 TEST_CASE("messages of the reader are short and printable for any name", "[safetensors_header]") {
   const std::string message = refusal(safetensors_file(R"({"\u001b[31m)" + std::string(1000, 'n') +
                                                        R"(":{"dtype":")" + std::string(1000, 'd')));

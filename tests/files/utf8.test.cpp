@@ -23,6 +23,22 @@ std::string encode(char32_t c) {
 
 }  // namespace
 
+TEST_CASE("without_mark removes one byte-order mark at the start", "[utf8]") {
+  CHECK(mini::detail::without_mark("\ufeffa\ufeff") == "a\ufeff");
+  CHECK(mini::detail::without_mark("a\ufeff") == "a\ufeff");
+  CHECK(mini::detail::without_mark("\xef\xbb") == "\xef\xbb");
+  CHECK(mini::detail::without_mark("").empty());
+}
+
+TEST_CASE("visible names characters that cannot be seen", "[utf8]") {
+  using mini::detail::visible;
+  CHECK(visible("a ö 😀") == "a ö 😀");
+  CHECK(visible("\ufeff1") == "<U+FEFF>1");
+  CHECK(visible("a\x1b[31m\n\u00a0\u200b\u202e\u3000") ==
+        "a<U+001B>[31m<U+000A><U+00A0><U+200B><U+202E><U+3000>");
+  CHECK(visible("\xe9t\xc3") == "<E9>t<C3>");
+}
+
 TEST_CASE("first_character reads every code point, and no surrogates or larger numbers", "[utf8]") {
   for (char32_t c = 0; c < 0x200000; ++c) {
     const bool exists = c <= 0x10ffff && (c < 0xd800 || c > 0xdfff);

@@ -231,6 +231,10 @@ TEST_CASE("Block prints its constructor call", "[block]") {
                 42))) ==
         "mini::Block(n_embd=128, n_head=4, bias=true, causal=true, dropout=0.1, "
         "gelu_approximate=tanh, seed=42)");
+  CHECK(printed(*Block(BlockOptions(12, 3).scale(0.5))) ==
+        "mini::Block(n_embd=12, n_head=3, scale=0.5)");
+  CHECK_THROWS_WITH(Block(BlockOptions(12, 3).scale(NAN)),
+                    ContainsSubstring("Block: expected a finite scale, got nan"));
 }
 
 TEST_CASE("Block rejects invalid options and inputs", "[block]") {

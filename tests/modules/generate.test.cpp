@@ -214,7 +214,9 @@ TEST_CASE("generate rejects invalid arguments", "[generate]") {
   const auto rejects = [&](const GenerateOptions& options, const char* message) {
     CHECK_THROWS_WITH(generate(model, prompt, options), ContainsSubstring(message));
   };
-  rejects({.new_tokens = -1}, "generate: expected new_tokens of at least 0, got -1");
+  rejects({.new_tokens = -1}, "generate: expected new_tokens from 0 to 2^31 - 1, got -1");
+  rejects({.new_tokens = INT64_MAX},
+          "generate: expected new_tokens from 0 to 2^31 - 1, got 9223372036854775807");
   rejects({.temperature = -0.5}, "generate: expected a finite temperature of at least 0, got -0.5");
   rejects({.temperature = NAN}, "temperature of at least 0, got nan");
   rejects({.temperature = INFINITY}, "temperature of at least 0, got inf");

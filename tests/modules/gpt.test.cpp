@@ -91,6 +91,29 @@ TEST_CASE("GPT computes embeddings, blocks, final norm and tied head", "[gpt]") 
   }
 }
 
+TEST_CASE("the scale of a GPT is the factor on the scores of every block", "[gpt]") {
+  const at::Tensor idx = random_ids({2, 6});
+  for (const double scale : {1.0, 0.25, -2.0}) {
+    GPT model(small_gpt_options().scale(scale).seed(1));
+    scramble(*model, 0.3, 2);
+    int64_t layers = 0;
+    model->for_each_attention(idx, [&](int64_t, const AttentionSteps& steps) {
+      CHECK_THAT(steps.scaled_scores, AllClose(steps.scores * scale, 1e-6, 1e-6));
+      ++layers;
+    });
+    CHECK(layers == 2);
+    // The forward pass uses the same factor: the model equals one whose queries are multiplied.
+    GPT multiplied(small_gpt_options().seed(1));
+    scramble(*multiplied, 0.3, 2);
+    const at::NoGradGuard no_grad;
+    for (size_t layer = 0; layer < 2; ++layer) {
+      const auto attn = multiplied->transformer->h->at<BlockImpl>(layer).attn;
+      attn->c_attn->weight.narrow(0, 0, 12).mul_(scale * 2.0);  // hs 4: 2 undoes the division
+    }
+    CHECK_THAT(model(idx), AllClose(multiplied(idx), 1e-4, 1e-4));
+  }
+}
+
 TEST_CASE("the logits of a GPT do not depend on later tokens", "[gpt]") {
   GPT model(small_gpt_options().seed(1));
   scramble(*model, 0.3, 2);
@@ -283,15 +306,16 @@ TEST_CASE("GPT works in Sequential", "[gpt]") {
 TEST_CASE("GPT prints its constructor call", "[gpt]") {
   CHECK(printed(*GPT(GPTOptions(65))) ==
         "mini::GPT(vocab_size=65, block_size=64, n_layer=4, n_head=4, n_embd=128)");
-  const GPT model(small_gpt_options().bias(true).dropout(0.1).gelu_approximate("tanh").seed(42));
+  const GPT model(small_gpt_options().bias(true).dropout(0.1).scale(0.5).gelu_approximate("tanh").seed(42));
   CHECK(printed(*model) ==
         "mini::GPT(vocab_size=11, block_size=8, n_layer=2, n_head=3, n_embd=12, dropout=0.1, "
-        "bias=true, gelu_approximate=tanh, seed=42)");
+        "bias=true, scale=0.5, gelu_approximate=tanh, seed=42)");
   CHECK(printed(*model->transformer) ==
         "mini::Transformer(vocab_size=11, block_size=8, n_layer=2, n_head=3, n_embd=12, "
-        "dropout=0.1, bias=true, gelu_approximate=tanh, seed=42)");
+        "dropout=0.1, bias=true, scale=0.5, gelu_approximate=tanh, seed=42)");
   CHECK(printed(*model->transformer->h->at<BlockImpl>(1).attn) ==
-        "mini::MultiHeadAttention(n_embd=12, n_head=3, bias=true, causal=true, dropout=0.1)");
+        "mini::MultiHeadAttention(n_embd=12, n_head=3, bias=true, causal=true, dropout=0.1, "
+        "scale=0.5)");
 }
 
 TEST_CASE("GPT rejects invalid options", "[gpt]") {
@@ -310,6 +334,7 @@ TEST_CASE("GPT rejects invalid options", "[gpt]") {
   rejects(small_gpt_options().n_embd(0), "got n_embd 0 and n_head 3");
   rejects(small_gpt_options().dropout(NAN),
           "GPT: expected a dropout probability in [0, 1], got nan");
+  rejects(small_gpt_options().scale(INFINITY), "GPT: expected a finite scale, got inf");
   rejects(small_gpt_options().gelu_approximate("fast"),
           "GPT: expected gelu_approximate \"none\" or \"tanh\", got \"fast\"");
 }

@@ -62,6 +62,26 @@ TEST_CASE("load_gpt2 reads what save_gpt2 wrote", "[pretrained]") {
   }
 }
 
+TEST_CASE("save_gpt2 writes a scale of 1 and refuses one that config.json cannot express",
+          "[pretrained]") {
+  GPT undivided = scrambled_gpt(small_gpt_options().bias(true).scale(1.0));
+  const GPT2Directory gpt2(undivided);
+  CHECK(gpt2.read_config()["scale_attn_weights"] == false);
+  GPT model = load_gpt2(gpt2.folder.path());
+  CHECK(model->options.scale() == 1.0);
+  CHECK_THAT(logits(model), Equals(logits(undivided)));
+
+  const GPT2Directory standard(scrambled_gpt(small_gpt_options().bias(true).scale(0.5)));  // hs 4
+  CHECK(standard.read_config()["scale_attn_weights"] == true);
+
+  const TemporaryFolder folder;
+  const GPT divided_by_head_size = scrambled_gpt(small_gpt_options().scale(0.25));
+  CHECK_THAT(error_of([&] { save_gpt2(folder / "gpt2", divided_by_head_size); }),
+             ContainsSubstring("save_gpt2: expected a model with scale 1 / sqrt(head size) or 1") &&
+                 ContainsSubstring("got scale 0.25"));
+  CHECK_FALSE(std::filesystem::exists(folder / "gpt2"));
+}
+
 TEST_CASE("load_gpt2 does not use the global generator", "[pretrained]") {
   const GPT2Directory gpt2;
   torch::manual_seed(7);
@@ -101,8 +121,8 @@ TEST_CASE("save_gpt2 writes the names, orientation and fields of transformers", 
     "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 11,
     "n_positions": 8, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_inner": null,
     "activation_function": "gelu_new", "embd_pdrop": 0.25, "attn_pdrop": 0.25,
-    "resid_pdrop": 0.25, "layer_norm_epsilon": 1e-5, "tie_word_embeddings": true,
-    "bos_token_id": null, "eos_token_id": null})"));
+    "resid_pdrop": 0.25, "layer_norm_epsilon": 1e-5, "scale_attn_weights": true,
+    "tie_word_embeddings": true, "bos_token_id": null, "eos_token_id": null})"));
 }
 
 TEST_CASE("save_gpt2 writes zero biases for a GPT without biases", "[pretrained]") {
@@ -181,7 +201,7 @@ TEST_CASE("load_gpt2 rejects unsupported configurations by field", "[pretrained]
       {R"({"n_inner": 40})", "n_inner: expected null or 4 * n_embd with n_embd = 12, got 40"},
       {R"({"n_inner": 49})", "n_inner: expected null or 4 * n_embd with n_embd = 12, got 49"},
       {R"({"layer_norm_epsilon": 1e-6})", "layer_norm_epsilon: expected 1e-05, got 1e-06"},
-      {R"({"scale_attn_weights": false})", "scale_attn_weights: expected true, got false"},
+      {R"({"scale_attn_weights": 1})", "scale_attn_weights: expected true or false, got 1"},
       {R"({"scale_attn_by_inverse_layer_idx": true})",
        "scale_attn_by_inverse_layer_idx: expected false, got true"},
       {R"({"add_cross_attention": true})", "add_cross_attention: expected false, got true"},

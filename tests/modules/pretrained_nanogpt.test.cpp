@@ -130,6 +130,17 @@ TEST_CASE("load_nanogpt rejects wrong tensors by name", "[pretrained]") {
              ContainsSubstring("expected gelu_approximate \"none\" or \"tanh\", got \"fast\""));
 }
 
+TEST_CASE("save_nanogpt refuses a scale that nanoGPT does not use", "[pretrained]") {
+  const TemporaryFolder folder;
+  for (const double scale : {1.0, 0.25}) {
+    const GPT model = scrambled_gpt(small_gpt_options().scale(scale));
+    CHECK_THAT(error_of([&] { save_nanogpt(folder / "model", model); }),
+               ContainsSubstring("save_nanogpt: expected a model with scale 1 / sqrt(head size)") &&
+                   ContainsSubstring(c10::str("got scale ", scale)));
+  }
+  CHECK_FALSE(std::filesystem::exists(folder / "model"));
+}
+
 TEST_CASE("load_nanogpt from a file names the file and every wrong tensor", "[pretrained]") {
   const TemporaryFolder folder;
   const Tensors tensors = state_dict(*scrambled_gpt(small_gpt_options()));

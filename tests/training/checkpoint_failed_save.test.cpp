@@ -2,6 +2,7 @@
 // Saves of a checkpoint that fail, and the old checkpoint after each.
 #include <sys/resource.h>
 
+#include <cmath>
 #include <csignal>
 #include <set>
 #include <string>
@@ -38,6 +39,23 @@ TrainingRun run_with_long_config(int64_t step) {
 }
 
 }  // namespace
+
+TEST_CASE("save_checkpoint refuses numbers that state.json cannot hold", "[checkpoint]") {
+  const TemporaryFolder folder;
+  for (const double wrong : {NAN, HUGE_VAL, -HUGE_VAL}) {
+    TrainingRun run(2);
+    run.state.seconds = wrong;
+    CHECK_THAT(error_of([&] { run.save(folder / "a"); }),
+               ContainsSubstring("save_checkpoint: expected finite seconds, got "));
+  }
+  for (const double wrong : {NAN, -HUGE_VAL}) {
+    TrainingRun run(2);
+    run.state.best_val_loss = wrong;
+    CHECK_THAT(error_of([&] { run.save(folder / "a"); }),
+               ContainsSubstring("save_checkpoint: expected a best_val_loss that is a number"));
+  }
+  CHECK(folder.entries().empty());
+}
 
 TEST_CASE("an exception during a save leaves the old checkpoint valid", "[checkpoint]") {
   const TemporaryFolder folder;

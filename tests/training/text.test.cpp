@@ -59,6 +59,15 @@ TEST_CASE("TextFile returns the bytes of its file, even after the file is remove
   const TextFile text(folder / "a");
   std::filesystem::remove(folder / "a");
   CHECK(text.bytes() == "tö be\n");
+  CHECK(text.text() == "tö be\n");
+}
+
+TEST_CASE("TextFile::text has no byte-order mark at its start", "[text]") {
+  const TemporaryFolder folder;
+  write_file(folder / "a", "\ufeffa\ufeff");
+  const TextFile file(folder / "a");
+  CHECK(file.text() == "a\ufeff");
+  CHECK(file.bytes() == "\ufeffa\ufeff");
 }
 
 TEST_CASE("TextFile refuses an empty file, a missing file and a folder", "[text]") {

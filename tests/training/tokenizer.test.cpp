@@ -53,6 +53,13 @@ TEST_CASE("Tokenizer::ids encodes and decodes decimal ids", "[tokenizer]") {
   CHECK(Tokenizer::bytes().separator().empty());
 }
 
+TEST_CASE("messages of Tokenizer show characters that cannot be seen", "[tokenizer]") {
+  CHECK_THAT(error_of([&] { Tokenizer::ids(101).encode("\ufeff1 2"); }),
+             ContainsSubstring("expected a token id from 0 to 100, got '<U+FEFF>1' at byte 0"));
+  CHECK_THAT(error_of([&] { Tokenizer::characters("ab").encode("a\ufeff"); }),
+             ContainsSubstring("got '<U+FEFF>' (U+FEFF) at byte 1"));
+}
+
 TEST_CASE("Tokenizer::ids refuses text that is not an id of the vocabulary", "[tokenizer]") {
   const Tokenizer tokenizer = Tokenizer::ids(101);
   const auto error = [&](const std::string& text) {

@@ -135,7 +135,7 @@ const blanks = {" ": "␣", "\u2409": "⇥", "\u240a": "⏎"};
 const visibleText = (text) => text.replace(/[ \u2409\u240a]/g, (blank) => blanks[blank]);
 const texts = data.texts.map(visibleText);
 
-const dividedText = `divided by √${data.head_size} = ${fixed(Math.sqrt(data.head_size), 2)}`;
+const dividedText = `divided by ${data.divided}`;
 
 const shareText = (share) => `${fixed(100 * share, data.share_digits)} %`;
 const percent = (figures) => shareText(figures.entropy_share);

@@ -66,6 +66,31 @@ TEST_CASE("train_gpt --init-from starts with the weights and tokenizer of a run"
              ContainsSubstring("there is no " + folder.path_of("none")));
 }
 
+TEST_CASE("the programs compute with a half-precision GPT-2 in float32", "[app][train_gpt]") {
+  const TinyFolder folder;
+  mini::GPT model(mini::GPTOptions(31).block_size(8).n_layer(1).n_head(2).n_embd(12).bias(true));
+  std::string ids;
+  for (int i = 0; i < 400; ++i) ids += std::to_string(i % 31) + " ";
+  write_file(folder / "ids.txt", ids);
+  for (const auto& [name, dtype] : {std::pair("half", at::kHalf), {"bfloat16", at::kBFloat16}}) {
+    INFO(name);
+    model->to(dtype);
+    mini::save_gpt2(folder / name, model);
+    const std::string option = " --model " + folder.path_of(name);
+    CHECK(run("generate_text --greedy --new-tokens 2 --prompt-tokens 1,2" + option).status == 0);
+    CHECK(run("inspect_attention --prompt-tokens 1,2,3" + option).status == 0);
+    const Run trained = run("train_gpt --steps 1 --threads 1 --data " + folder.path_of("ids.txt") +
+                            " --init-from " + folder.path_of(name) + " --output " +
+                            folder.path_of(std::string("run of ") + name));
+    INFO(trained.err);
+    CHECK(trained.status == 0);
+    CHECK(tensors_of(folder / (std::string("run of ") + name + "/last"),
+                     "model")["transformer.wte.weight"]
+              .scalar_type() == at::kFloat);
+    model->to(at::kFloat);
+  }
+}
+
 TEST_CASE("train_gpt --init-from trains a GPT-2 on token ids", "[app][train_gpt]") {
   const TinyFolder folder;
   const mini::GPT model(mini::GPTOptions(31)

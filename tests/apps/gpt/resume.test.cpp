@@ -256,7 +256,7 @@ TEST_CASE("train_gpt --resume refuses other settings and damaged files", "[app][
     CHECK_THAT(error("\"dropout\": 0.0", "\"dropout\": 1.5"),
                ContainsSubstring("dropout: expected a number from 0 to 1, got '1.5'"));
     CHECK_THAT(error("\"seed\"", "\"more\": 1, \"seed\""),
-               ContainsSubstring("expected the 24 settings of a run, got 25"));
+               ContainsSubstring("expected the 25 settings of a run, got 26"));
   }
   {  // damaged measurements: none of them is removed
     const fs::path path = copy("scratched") / "metrics.jsonl";

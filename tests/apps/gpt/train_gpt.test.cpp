@@ -28,7 +28,7 @@ TEST_CASE("train_gpt creates the folder of a run", "[app][train_gpt]") {
 
   // Standard error is not a terminal: one line for each evaluation, and no progress line.
   CHECK(done.err.find('\r') == std::string::npos);
-  CHECK_THAT(done.err, ContainsSubstring("million parameters; "));
+  CHECK_THAT(done.err, ContainsSubstring(" parameters; "));
   for (const char* line : {"\nstep 5: train_loss ", "\nstep 10: train_loss ", "\nstep 12: "}) {
     CHECK_THAT(done.err, ContainsSubstring(line));
   }
@@ -59,6 +59,120 @@ TEST_CASE("train_gpt creates the folder of a run", "[app][train_gpt]") {
   const double untrained =
       std::log(json::parse(read_file(folder / "run/tokenizer.json"))["vocabulary"].size());
   CHECK(std::abs(lines[0]["train_loss"].get<double>() - untrained) < 0.2);
+}
+
+TEST_CASE("train_gpt --scale sets the factor on the scores", "[app][train_gpt]") {
+  const TinyFolder folder;  // d_k is 8
+  const auto losses = [&](const std::string& name, const std::string& options) {
+    const Run done = run(folder.train(name, "--steps 4 --eval-every 4 " + options));
+    INFO(done.err);
+    REQUIRE(done.status == 0);
+    std::vector<double> of_steps;
+    for (const json& line : folder.metrics(name)) {
+      of_steps.push_back(line["train_loss"].get<double>());
+    }
+    return of_steps;
+  };
+  const auto setting = [&](const std::string& name) {
+    return json::parse(read_file(folder / name / "config.json"))["scale"];
+  };
+  const auto root = losses("root", "");
+  const auto none = losses("none", "--scale none");
+  const auto linear = losses("linear", "--scale 1/d_k");
+  CHECK(setting("root") == "1/sqrt(d_k)");
+  CHECK(setting("none") == "none");
+  CHECK(none != root);
+  CHECK(linear != root);
+  CHECK(losses("number", "--scale 0.1250") == linear);
+  CHECK(setting("number") == "0.125");
+  CHECK(losses("one", "--scale 1") == none);
+
+  for (const char* wrong : {"0", "-1", "nan", "inf", "d_k"}) {
+    const Run refused = run(folder.train("wrong", std::string("--scale ") + wrong));
+    CHECK(refused.status == 2);
+    CHECK_THAT(refused.err,
+               ContainsSubstring("--scale: expected 1/sqrt(d_k), 1/d_k, none or a finite number "
+                                 "above 0, got '" +
+                                 std::string(wrong) + "'"));
+  }
+  const Run other = run(folder.resume("none") + " --scale 1/d_k");
+  CHECK(other.status == 1);
+  CHECK_THAT(other.err, ContainsSubstring("--scale is \"none\" there, \"1/d_k\" here"));
+
+  // The programs use the model's own scale.
+  const auto inspect = [&](const std::string& name) {
+    const Run done = run("inspect_attention --prompt 'to be' --model " + folder.path_of(name));
+    REQUIRE(done.status == 0);
+    return done.out;
+  };
+  CHECK_THAT(inspect("root"), ContainsSubstring("divided by 2.83\n"));
+  CHECK_THAT(inspect("linear"), ContainsSubstring("divided by 8.00\n"));
+  CHECK_THAT(inspect("none"), ContainsSubstring("divided by 2.83\n") &&
+                                  ContainsSubstring("\nThe model does not divide its scores."));
+  CHECK_THAT(run("train_gpt --data " + folder.path_of("text.txt") + " --output " +
+                 folder.path_of("more") + " --scale none --init-from " + folder.path_of("linear"))
+                 .err,
+             ContainsSubstring("--scale is \"0.125\" there, \"none\" here"));
+}
+
+TEST_CASE("a run of a version without --scale has the standard scale", "[app][train_gpt]") {
+  const TinyFolder folder;
+  REQUIRE(run(folder.train("run", "--steps 2 --eval-every 1")).status == 0);
+  std::string config = read_file(folder / "run/config.json");
+  const std::string line = R"("scale": "1/sqrt(d_k)",)";
+  const auto place = config.find(line);
+  REQUIRE(place != std::string::npos);
+  write_file(folder / "run/config.json", config.erase(place, line.size()));
+  CHECK(run(folder.resume("run")).status == 0);
+
+  const std::string wrong = R"("scale": "2/d_k", "n_head")";
+  config.replace(config.find("\"n_head\""), 8, wrong);
+  write_file(folder / "run/config.json", config);
+  CHECK_THAT(run(folder.resume("run")).err,
+             ContainsSubstring("scale: expected 1/sqrt(d_k), 1/d_k, none or a finite number"));
+}
+
+TEST_CASE("train_gpt keeps a byte-order mark out of the vocabulary", "[app][train_gpt]") {
+  const TinyFolder folder;
+  write_file(folder / "text.txt", "\ufeff" + tiny_text());
+  REQUIRE(run(folder.train("characters", "--steps 1")).status == 0);
+  const auto tokenizer = mini::Tokenizer::load(folder / "characters/tokenizer.json");
+  const auto tokens = [&](const std::string& name, int64_t vocab_size) {
+    return mini::read_tokens(folder / name / "tokens.safetensors", vocab_size);
+  };
+  CHECK(tokenizer.decode(tokens("characters", tokenizer.vocab_size())) == tiny_text());
+  REQUIRE(run(folder.train("bytes", "--steps 1 --tokenizer bytes")).status == 0);
+  CHECK(mini::Tokenizer::bytes().decode(tokens("bytes", 256)) == "\ufeff" + tiny_text());
+}
+
+TEST_CASE("train_gpt and its runs may have names that are not UTF-8", "[app][train_gpt]") {
+  const TinyFolder folder;
+  std::filesystem::create_directory(folder / "f\xe9");
+  std::filesystem::rename(folder / "text.txt", folder / "f\xe9/t\xe9xt.txt");
+  const std::string command =
+      "train_gpt --steps 2 --eval-every 1 --block-size 8 --batch-size 4 "
+      "--n-layer 1 --n-head 1 --n-embd 8 --threads 1 --data " +
+      folder.path_of("f\xe9/t\xe9xt.txt");
+  const Run done = run(command + " --output " + folder.path_of("f\xe9/run"));
+  INFO(done.err);
+  REQUIRE(done.status == 0);
+  const auto config = json::parse(read_file(folder / "f\xe9/run/config.json"));
+  CHECK(config["data"].get<std::string>().ends_with("/f%E9/t%E9xt.txt"));
+  CHECK(run(folder.resume("f\xe9/run")).status == 0);
+  CHECK(run(folder.resume("f\xe9/run") + " --data " + folder.path_of("f\xe9/t\xe9xt.txt")).status ==
+        0);
+
+  const Run further = run(command + " --output " + folder.path_of("more\xff") + " --init-from " +
+                          folder.path_of("f\xe9/run"));
+  INFO(further.err);
+  CHECK(further.status == 0);
+  CHECK(run("plot_metrics " + folder.path_of("more\xff") + " --format svg --output " +
+            folder.path_of("plot\xe9.svg"))
+            .status == 0);
+  CHECK(run("generate_text --new-tokens 2 --model " + folder.path_of("more\xff")).status == 0);
+  CHECK(run("inspect_attention --prompt 'to be' --format html --output " +
+            folder.path_of("page\xe9.html") + " --model " + folder.path_of("more\xff"))
+            .status == 0);
 }
 
 TEST_CASE("train_gpt reports the val_loss of its checkpoints", "[app][train_gpt]") {

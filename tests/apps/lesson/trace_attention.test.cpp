@@ -103,6 +103,24 @@ TEST_CASE("trace_attention applies --scale, --causal and the mask", "[app][trace
              ContainsSubstring("rows sum to one: yes; 1 of 2 rows sums to 0, with no visible key"));
 }
 
+TEST_CASE("trace_attention reads the numbers that Python's json module writes",
+          "[app][trace_attention]") {
+  const std::string open = kTwoByTwo.substr(0, kTwoByTwo.size() - 1);
+  const json hidden = trace_json(open + R"(, "mask": [[0.0, -Infinity], [0.0, 0.0]]})");
+  CHECK(hidden["weights"][0] == json({1.0, 0.0}));
+  CHECK(hidden["mask"] == json({{0.0, "-inf"}, {0.0, 0.0}}));
+  for (const std::string entry : {"Infinity", "NaN", "\"inf\"", "\"nan\""}) {
+    INFO(entry);
+    const Run failed = trace(open + ", \"mask\": [[" + entry + ", 0], [0, 0]]}");
+    CHECK(failed.status == 1);
+    CHECK_THAT(failed.out, ContainsSubstring("finite values: NO"));
+    CHECK_THAT(failed.err, ContainsSubstring("a check of the result failed"));
+  }
+  // Such a word inside a string stays as it is.
+  CHECK_THAT(trace(R"({"Infinity \" NaN": 1})").err,
+             ContainsSubstring("unknown key 'Infinity \" NaN'"));
+}
+
 TEST_CASE("trace_attention shows the steps and fails if a check fails", "[app][trace_attention]") {
   const Run failed = trace(R"({"q": [[1e200, 0]], "k": [[1e200, 0]], "v": [[1]]})");
   CHECK(failed.status == 1);
@@ -125,7 +143,9 @@ TEST_CASE("trace_attention names the fault in a file and its place", "[app][trac
       {"", "line 1, column 1"},
       {std::string("{}\0x", 4), "expected text, got a NUL byte at offset 2"},
       {"{\n \"q\": [[1, 2],\n  x", "parse error at line 3, column 3"},
-      {R"({"q": [[NaN]], "k": [[1]], "v": [[1]]})", "line 1, column 9"},
+      {R"({"q": [[NaN]], "k": [[1]], "v": [[1]]})",
+       "q: expected q[0][0] to be a number, got \"nan\""},
+      {R"({"q": [[Nan]], "k": [[1]], "v": [[1]]})", "line 1, column 10"},
       {R"({"q": [[1e999]], "k": [[1]], "v": [[1]]})", "1e999"},
       {R"([1])", "expected an object with q, k and v, got array"},
       {R"({"q": [[1]], "k": [[1]]})", "missing key 'v'"},
@@ -152,7 +172,7 @@ TEST_CASE("trace_attention names the fault in a file and its place", "[app][trac
       {R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": [[true, 1]]})",
        "mask: expected mask[0][1] to be true or false like the first entry, got 1"},
       {R"({"q": [[1]], "k": [[1]], "v": [[1]], "mask": [["x"]]})",
-       "mask: expected mask[0][0] to be a number or \"-inf\", got \"x\""},
+       "mask: expected mask[0][0] to be a number, NaN, Infinity or -Infinity, got \"x\""},
   };
   for (const auto& [content, message] : wrong) {
     INFO(content);
