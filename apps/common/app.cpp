@@ -312,8 +312,8 @@ CLI::Validator one_of_or_positive_number(const std::vector<std::string>& words) 
             if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
             const double number = parse<double>(text).value_or(NAN);
             if (!std::isfinite(number) || number <= 0) {
-              return expected(
-                  fmt::format("{} or a finite number above 0", fmt::join(words, ", ")), text);
+              return expected(fmt::format("{} or a finite number above 0", fmt::join(words, ", ")),
+                              text);
             }
             text = fmt::format("{}", number);
             return std::string();

@@ -23,6 +23,7 @@
 #include "mini/data_parallel.h"
 #include "mini/checkpoint.h"
 // Measures and figures
+#include "mini/conformance.h"
 #include "mini/diagnostics.h"
 #include "mini/terminal.h"
 #include "mini/heat_map.h"
