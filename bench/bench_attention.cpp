@@ -223,7 +223,8 @@ int main(int argc, char** argv) {
           "Times the fused attention against LibTorch's attention and the composite formula. "
           "Verifies all results first.");
   add_bench_options(app, options, "shapes");
-  app.add_option("--target", options.target, "Instruction set, such as AVX2; by default the best");
+  app.add_option("--target", options.target,
+                 "Instruction set, such as AVX2; by default MINI_SIMD_TARGET or the best");
   app.add_option("--seconds", options.seconds, "Shortest time to measure each pair, in seconds")
       ->check(finite_number())
       ->capture_default_str();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Compiles the kernel once for each instruction set and picks the best at run time.
+// Compiled once for each instruction set; targets.h chooses one at run time.
 #include "kernels/attention_kernel.h"
 
 // Highway includes each kernel file once per instruction set and requires this order.

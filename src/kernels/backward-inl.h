@@ -91,15 +91,14 @@ struct ScoreGradientStep {
   ConstRows v;            // the block's values, (keys, d_v)
   const float* d_output;  // (d_v, kPanel), times DOutputFactor
   int64_t value_size;
-  const float* row_max;  // (kPanel)
-  const float* log_sum;  // (kPanel)
-  const float* delta;    // (kPanel), times DOutputFactor
-  float* weights;        // P^T, (keys, kBackwardQueries)
-  float* d_scores;       // dS^T, (keys, kBackwardQueries)
-  float unit;            // ScoreFactors::unit
-  float late_scale;      // scale / DOutputFactor
-  /// Whether the weight of some query and key is 1.
-  bool some_weight_is_1;
+  const float* row_max;   // (kPanel)
+  const float* log_sum;   // (kPanel)
+  const float* delta;     // (kPanel), times DOutputFactor
+  float* weights;         // P^T, (keys, kBackwardQueries)
+  float* d_scores;        // dS^T, (keys, kBackwardQueries)
+  float unit;             // ScoreFactors::unit
+  float late_scale;       // scale / DOutputFactor
+  bool some_weight_is_1;  // SomeWeightIs1 of the panel
 };
 
 // dP -> dS = P * (dP - delta), where dP and delta contain DOutputFactor

@@ -18,10 +18,13 @@ namespace {
 // Runs a hidden test of this program in a new process, which reads the variable anew.
 bool passes(const std::string& test, const std::string& mini_simd_target) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-  return std::system(("MINI_SIMD_TARGET='" + mini_simd_target + "' '" + self + "' '" + test +
-                      "' >/dev/null 2>&1")
+  return std::system(("MINI_TARGETS_CHILD=1 MINI_SIMD_TARGET='" + mini_simd_target + "' '" + self +
+                      "' '" + test + "' >/dev/null 2>&1")
                          .c_str()) == 0;
 }
+
+// Hidden tests run anyway if the command line only excludes tests.
+bool is_child() { return std::getenv("MINI_TARGETS_CHILD") != nullptr; }
 
 // Results of both kernel files.
 at::Tensor kernel_results() {
@@ -34,6 +37,7 @@ at::Tensor kernel_results() {
 
 // SSE4 has no fused multiply-add and AVX-512 divides differently, so each has other bits.
 TEST_CASE("child: the kernels use MINI_SIMD_TARGET", "[.targets_child]") {
+  if (!is_child()) return;
   const std::string wanted = std::getenv("MINI_SIMD_TARGET");
   CHECK(kernels::target_name() == wanted);
   const at::Tensor by_default = kernel_results();
@@ -48,6 +52,7 @@ TEST_CASE("child: the kernels use MINI_SIMD_TARGET", "[.targets_child]") {
 }
 
 TEST_CASE("child: an unknown MINI_SIMD_TARGET is an error of every kernel", "[.targets_child]") {
+  if (!is_child()) return;
   const at::Tensor x = at::randn({3, 4, 8});
   const std::string expected =
       "MINI_SIMD_TARGET: expected an instruction set that this processor supports (" +
