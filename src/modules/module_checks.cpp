@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "strict_math.h"
+
 namespace mini::detail {
 
 void check_heads(const char* module, int64_t n_embd, int64_t n_head) {
