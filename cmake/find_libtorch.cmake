@@ -4,6 +4,19 @@
 # same), the torch package of the Python on PATH, the torch package of ./.venv. As a script,
 # `cmake -P cmake/find_libtorch.cmake` prints the folder, or fails if there is none.
 
+# The versions of LibTorch that the tests have passed with.
+set(MINI_TESTED_LIBTORCH 2.13)
+
+# Call this after find_package(Torch), which sets Torch_VERSION.
+function(mini_check_libtorch_version)
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" version "${Torch_VERSION}")
+  if(NOT version IN_LIST MINI_TESTED_LIBTORCH)
+    list(JOIN MINI_TESTED_LIBTORCH ", " tested)
+    message(WARNING "LibTorch ${Torch_VERSION}: ${PROJECT_NAME} is tested with LibTorch ${tested} only. "
+      "Run the tests before you rely on the results.")
+  endif()
+endfunction()
+
 # A CUDA build of LibTorch is not usable without the CUDA toolkit: find_package(Torch) fails.
 function(mini_is_usable_libtorch torch_dir result)
   set(${result} FALSE PARENT_SCOPE)

@@ -14,6 +14,14 @@ if(MINI_CLANG_FORMAT)
       WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
       VERBATIM)
   endforeach()
+else()
+  # The preset `dev` builds check_format.
+  foreach(target format check_format)
+    add_custom_target(${target}
+      COMMAND ${CMAKE_COMMAND} -E echo "${target}: clang-format is missing. Run `sh cmake/bootstrap.sh test --with format`, which installs clang-format 14 into .venv."
+      COMMAND ${CMAKE_COMMAND} -E false
+      VERBATIM)
+  endforeach()
 endif()
 
 if(MINI_RUN_CLANG_TIDY)

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "strict_math.h"
+
 namespace mini::detail {
 namespace {
 

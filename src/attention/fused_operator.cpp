@@ -204,6 +204,13 @@ std::tuple<Tensor, Tensor, Tensor> forward_autograd(const Tensor& q, const Tenso
 
 }  // namespace
 
+bool registers_operators() {
+  // The first call, before any registration of this copy, decides.
+  static const bool is_first_copy =
+      !c10::Dispatcher::singleton().findSchema({"mini::_attention_forward", ""}).has_value();
+  return is_first_copy;
+}
+
 Tensor dispatch_fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                 const AttentionOptions& options) {
   return std::get<0>(forward_operator().call(q, k, v, options.mask, options.scale,
@@ -212,6 +219,7 @@ Tensor dispatch_fused_attention(const Tensor& q, const Tensor& k, const Tensor& 
 }
 
 TORCH_LIBRARY_FRAGMENT(mini, library) {
+  if (!registers_operators()) return;
   library.def(
       "_attention_forward(Tensor query, Tensor key, Tensor value, Tensor? mask, float? scale, "
       "int causal, bool grouped_queries) -> (Tensor output, Tensor softmax_stats, Tensor "
@@ -223,16 +231,19 @@ TORCH_LIBRARY_FRAGMENT(mini, library) {
 }
 
 TORCH_LIBRARY_IMPL(mini, CPU, library) {
+  if (!registers_operators()) return;
   library.impl("_attention_forward", forward_cpu);
   library.impl("_attention_backward", backward_cpu);
 }
 
 TORCH_LIBRARY_IMPL(mini, Meta, library) {
+  if (!registers_operators()) return;
   library.impl("_attention_forward", forward_meta);
   library.impl("_attention_backward", backward_meta);
 }
 
 TORCH_LIBRARY_IMPL(mini, Autograd, library) {
+  if (!registers_operators()) return;
   library.impl("_attention_forward", forward_autograd);
   library.impl("_attention_backward", backward_autograd);
 }

@@ -3,6 +3,7 @@
 // (`torch.ops.load_library`). Its contract is that of mini/attention.h.
 #include <torch/library.h>
 
+#include "attention/fused_operator.h"
 #include "mini/attention.h"
 
 namespace mini::detail {
@@ -30,7 +31,8 @@ at::Tensor attention_operator(const at::Tensor& q, const at::Tensor& k, const at
 
 }  // namespace
 
-TORCH_LIBRARY(mini, library) {
+TORCH_LIBRARY_FRAGMENT(mini, library) {
+  if (!registers_operators()) return;
   library.def(
       "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? mask=None, *, "
       "float? scale=None, str causal=\"none\", bool grouped_queries=False) -> Tensor",

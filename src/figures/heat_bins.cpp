@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "strict_math.h"
+
 namespace mini::detail {
 namespace {
 

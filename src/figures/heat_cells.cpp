@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "strict_math.h"
+
 namespace mini::detail {
 namespace {
 

@@ -3,6 +3,7 @@
 
 #include "files/atomic_file.h"
 #include "files/mapped_file.h"
+#include "strict_math.h"
 
 namespace mini::detail {
 namespace {

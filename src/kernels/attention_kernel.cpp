@@ -5,6 +5,7 @@
 // Highway includes each kernel file once per instruction set and requires this order.
 // clang-format off
 #include "kernels/disabled_targets.h"
+#include "strict_math.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention_kernel.cpp"
 #include "hwy/foreach_target.h"

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "attention/autocast.h"
+#include "strict_math.h"
 
 namespace mini::detail {
 namespace {

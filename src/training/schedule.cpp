@@ -7,6 +7,8 @@
 #include <limits>
 #include <numbers>
 
+#include "strict_math.h"
+
 namespace mini {
 
 LearningRateSchedule::LearningRateSchedule(torch::optim::Optimizer& optimizer,

@@ -212,7 +212,7 @@ TEST_CASE("wide heads are within twice LibTorch's error, gradients too", "[atten
     for_each_target([&] {
       const auto found = results(in, ours);
       for (size_t i = 0; i < found.size(); ++i) {
-        INFO("d_k " << d_k << ", d_v " << d_v << ", result " << i);
+        INFO("d_k " << in.q.size(-1) << ", d_v " << in.v.size(-1) << ", result " << i);
         const double size = exact[i].square().mean().sqrt().item<double>();
         CHECK(error(found[i], exact[i]) <=
               2 * error(peer[i], exact[i]) + 1e-6 * std::max(1.0, size));

@@ -35,6 +35,7 @@ NOT_RUN = [
     (r"sh cmake/bootstrap\.sh ", "installs packages and builds the project"),
     (r"cmake --workflow ", "builds the project"),
     (r"cmake --build (build/release|--preset)", "builds parts of the project"),
+    (r"(cmake|ninja) .*build/clang", "builds the project with another compiler"),
     (r"ctest ", "runs the tests, this one among them"),
     (r"sudo apt-get install ", "installs packages"),
     (r"tests/(fuzz/run|faults/soak)\.sh ", "takes minutes"),

@@ -195,7 +195,7 @@ struct Statistics {
 };
 
 void check_attention(const Size& size, const Options& options) {
-  const auto [Tq, Tk, d_k, d_v] = size;
+  const int64_t Tq = size.Tq, Tk = size.Tk, d_k = size.d_k, d_v = size.d_v;
   const std::string where = "Tq " + std::to_string(Tq) + " Tk " + std::to_string(Tk) + " d_k " +
                             std::to_string(d_k) + " d_v " + std::to_string(d_v) + ", " +
                             options.name;

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT
+// Fails to compile with -ffast-math, -Ofast and similar options. With them the compiler assumes that
+// no number is NaN or infinite and reorders sums: masks, checks of arguments and the compensated
+// arithmetic of the kernels would be wrong.
+#pragma once
+
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__) || \
+    defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || defined(__NO_SIGNED_ZEROS__)
+#error "mini-transformer needs IEEE arithmetic: compile these sources with -fno-fast-math"
+#endif
