@@ -277,7 +277,8 @@ GPT load_nanogpt(const fs::path& file, int64_t n_head, const NanoGPTOptions& opt
 void save_nanogpt(const fs::path& file, const GPT& model) {
   TORCH_CHECK(has_standard_scale(model->options),
               "save_nanogpt: expected a model with scale 1 / sqrt(head size), which nanoGPT always "
-              "uses, got scale ", *model->options.scale());
+              "uses, got scale ",
+              *model->options.scale());
   save_safetensors(file, state_dict(*model, kGPTAliases), kMetadata);
 }
 
@@ -297,7 +298,8 @@ GPT load_gpt2(const fs::path& directory, const GPT2Options& options) {
 void save_gpt2(const fs::path& directory, const GPT& model) {
   TORCH_CHECK(has_standard_scale(model->options) || *model->options.scale() == 1.0,
               "save_gpt2: expected a model with scale 1 / sqrt(head size) or 1, which are the two "
-              "that a GPT-2's config.json can express, got scale ", *model->options.scale());
+              "that a GPT-2's config.json can express, got scale ",
+              *model->options.scale());
   TensorDict tensors = state_dict(*model);
   if (!model->options.bias()) add_zero_biases(tensors);
   std::error_code error;
