@@ -8,6 +8,7 @@
 #          browser  the tests of pages and pictures in Chromium
 #          format   the formatter that the `dev` preset checks with
 #          aarch64  the tests of the kernels on an emulated aarch64 processor
+#          fuzz     clang and its fuzzer, for tests/fuzz/run.sh
 #
 # System packages come from apt, as root or through sudo; where that is not possible the script names
 # what is missing and stops. LibTorch's CPU build goes into .venv by pip, unless one is found; npm's
@@ -20,7 +21,7 @@ die() {
 }
 
 usage() {
-  echo "usage: sh cmake/bootstrap.sh demo|test [--with python|browser|format|aarch64]..." >&2
+  echo "usage: sh cmake/bootstrap.sh demo|test [--with python|browser|format|aarch64|fuzz]..." >&2
   exit 2
 }
 
@@ -31,19 +32,21 @@ workflow=$1
 shift
 case $workflow in
   demo | test) ;;
-  -h | --help) sed -n '2,14s/^# \{0,1\}//p' cmake/bootstrap.sh; exit 0 ;;
+  -h | --help) sed -n '2,16s/^# \{0,1\}//p' cmake/bootstrap.sh; exit 0 ;;
   *) usage ;;
 esac
 with_python=false
 with_browser=false
 with_format=false
 with_aarch64=false
+with_fuzz=false
 while [ $# -gt 0 ]; do
   case "$1 ${2-}" in
     "--with python") with_python=true ;;
     "--with browser") with_browser=true ;;
     "--with format") with_format=true ;;
     "--with aarch64") with_aarch64=true ;;
+    "--with fuzz") with_fuzz=true ;;
     *) usage ;;
   esac
   shift 2
@@ -76,6 +79,9 @@ missing_packages() {
   has_header CLI/CLI.hpp || echo libcli11-dev
   has_header nlohmann/json.hpp || echo nlohmann-json3-dev
   has_header utf8cpp/utf8.h || echo libutfcpp-dev
+  if $with_fuzz; then
+    command -v clang++-14 >/dev/null || echo clang-14 libclang-rt-14-dev
+  fi
   if $with_browser; then
     has_chromium || echo chromium
     command -v node >/dev/null || echo nodejs

@@ -306,7 +306,8 @@ TEST_CASE("GPT works in Sequential", "[gpt]") {
 TEST_CASE("GPT prints its constructor call", "[gpt]") {
   CHECK(printed(*GPT(GPTOptions(65))) ==
         "mini::GPT(vocab_size=65, block_size=64, n_layer=4, n_head=4, n_embd=128)");
-  const GPT model(small_gpt_options().bias(true).dropout(0.1).scale(0.5).gelu_approximate("tanh").seed(42));
+  const GPT model(
+      small_gpt_options().bias(true).dropout(0.1).scale(0.5).gelu_approximate("tanh").seed(42));
   CHECK(printed(*model) ==
         "mini::GPT(vocab_size=11, block_size=8, n_layer=2, n_head=3, n_embd=12, dropout=0.1, "
         "bias=true, scale=0.5, gelu_approximate=tanh, seed=42)");
