@@ -40,6 +40,7 @@ NOT_RUN = [
     (r"sudo apt-get install ", "installs packages"),
     (r"tests/(fuzz/run|faults/soak)\.sh ", "takes minutes"),
     (r"\.ci/run$", "takes half an hour"),
+    (r"build/release/bin/conformance_table$", "prints LibTorch's results too; docs.conformance_table"),
     (r"build/release/bin/bench_", "takes minutes and prints times"),
     (r".*tests/python/bench_loading\.py ", "takes minutes and prints times"),
 ]
