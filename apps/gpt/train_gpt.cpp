@@ -223,7 +223,7 @@ int main(int argc, char** argv) {
     finish_step_on_signals();
     for (std::string* path : {&config.data, &config.init_from}) {
       if (!path->empty()) {
-        *path = detail::path_text(std::filesystem::absolute(*path).lexically_normal());
+        *path = mini::detail::path_text(std::filesystem::absolute(*path).lexically_normal());
       }
     }
     std::unique_ptr<Training> training;
@@ -231,7 +231,7 @@ int main(int argc, char** argv) {
     if (resume.empty()) {
       std::optional<TrainedModel> init;
       if (!config.init_from.empty()) {
-        init = load_trained_model(detail::path_of(config.init_from));
+        init = load_trained_model(mini::detail::path_of(config.init_from));
         config = config_with(init->model->options, config, app);
       }
       training = begin_run(output, new_config(config, app), init);
