@@ -304,7 +304,7 @@ TEST_CASE("only one train_gpt at a time trains in a folder", "[app][train_gpt]")
   CHECK(first.finish().status == 0);
 }
 
-TEST_CASE("of two train_gpt that start a run in one folder at once, one trains",
+TEST_CASE("if two train_gpt start in the same new folder at once, one is refused",
           "[app][train_gpt]") {
   const TinyFolder folder;
   const std::string options = "--steps 4 --eval-every 2 --dropout 0.2";
