@@ -39,6 +39,7 @@ NOT_RUN = [
     (r"ctest ", "runs the tests, this one among them"),
     (r"sudo apt-get install ", "installs packages"),
     (r"tests/(fuzz/run|faults/soak)\.sh ", "takes minutes"),
+    (r"tests/mutations/mutate\.py ", "builds the project and runs the tests many times"),
     (r"\.ci/run$", "takes half an hour"),
     (r"build/release/bin/conformance_table$", "prints LibTorch's results too; docs.conformance_table"),
     (r"build/release/bin/bench_", "takes minutes and prints times"),

@@ -123,6 +123,13 @@ TEST_CASE("plot_metrics ignores NaN when it chooses the best step", "[app][plot_
   CHECK_THAT(run(measured.plot("--format svg")).out, ContainsSubstring("1 point left out"));
 }
 
+TEST_CASE("of steps with equal val_loss, plot_metrics calls the first one best",
+          "[app][plot_metrics]") {
+  std::string metrics = kMetrics;
+  metrics.replace(metrics.find("2.375"), 5, "2.125");
+  CHECK(run_json(MeasuredRun(metrics).plot())["best_step"] == 2);
+}
+
 TEST_CASE("plot_metrics explains bad input in one line", "[app][plot_metrics]") {
   const auto explains = [](const std::string& command, int status, const std::string& fragment) {
     const Run failed = run(command);

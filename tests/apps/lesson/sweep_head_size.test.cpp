@@ -140,6 +140,20 @@ TEST_CASE("sweep_head_size measures all rows if it draws them in several blocks"
   CHECK(std::abs(row["scaled"]["peak"].get<double>() / peak - 1) < 1e-3);
 }
 
+TEST_CASE("sweep_head_size measures no more rows than --rows if the last block is smaller",
+          "[app][sweep_head_size]") {
+  // The keys of four queries fill a block.
+  const json row = run_json("sweep_head_size --head-sizes 4096 --keys 1024 --rows 6")["sweep"][0];
+  torch::manual_seed(42);
+  std::vector<at::Tensor> peaks;
+  for (const int64_t rows : {4, 2}) {
+    const at::Tensor q = torch::randn({rows, 1, 4096}), k = torch::randn({rows, 1024, 4096});
+    peaks.push_back((k.matmul(q.mT()) / 64).softmax(1).amax(1));  // (rows, 1)
+  }
+  const double peak = torch::cat(peaks).mean().item<double>();
+  CHECK(std::abs(row["scaled"]["peak"].get<double>() / peak - 1) < 1e-3);
+}
+
 TEST_CASE("sweep_head_size reports wrong usage in one line", "[app][sweep_head_size]") {
   for (const std::string arguments :
        {"--head-sizes 0", "--head-sizes 8,-8", "--head-sizes 8,x", "--head-sizes 8,,16", "--keys 0",
