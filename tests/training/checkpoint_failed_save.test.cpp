@@ -42,13 +42,13 @@ TrainingRun run_with_long_config(int64_t step) {
 
 TEST_CASE("save_checkpoint refuses numbers that state.json cannot hold", "[checkpoint]") {
   const TemporaryFolder folder;
-  for (const double wrong : {NAN, HUGE_VAL, -HUGE_VAL}) {
+  for (const double wrong : {double{NAN}, HUGE_VAL, -HUGE_VAL}) {
     TrainingRun run(2);
     run.state.seconds = wrong;
     CHECK_THAT(error_of([&] { run.save(folder / "a"); }),
                ContainsSubstring("save_checkpoint: expected finite seconds, got "));
   }
-  for (const double wrong : {NAN, -HUGE_VAL}) {
+  for (const double wrong : {double{NAN}, -HUGE_VAL}) {
     TrainingRun run(2);
     run.state.best_val_loss = wrong;
     CHECK_THAT(error_of([&] { run.save(folder / "a"); }),

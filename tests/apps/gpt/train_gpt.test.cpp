@@ -119,7 +119,7 @@ TEST_CASE("a run of a version without --scale has the standard scale", "[app][tr
   const TinyFolder folder;
   REQUIRE(run(folder.train("run", "--steps 2 --eval-every 1")).status == 0);
   std::string config = read_file(folder / "run/config.json");
-  const std::string line = R"("scale": "1/sqrt(d_k)",)";
+  const std::string line = R"text("scale": "1/sqrt(d_k)",)text";
   const auto place = config.find(line);
   REQUIRE(place != std::string::npos);
   write_file(folder / "run/config.json", config.erase(place, line.size()));
