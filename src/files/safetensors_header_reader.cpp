@@ -200,7 +200,8 @@ std::string other_format(std::string_view file) {
       first == std::string_view::npos ? "" : without_mark(file).substr(first);
   if (text.starts_with('<')) return "an HTML or XML page";
   if (text.starts_with('{') || text.starts_with('[')) return "JSON";
-  const std::string_view start = file.substr(0, 64);
+  std::string start(file.substr(0, 64));
+  std::erase_if(start, [](char c) { return c == '\t' || c == '\r' || c == '\n'; });
   return visible(start) == start ? "text" : "";
 }
 

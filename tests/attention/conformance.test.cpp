@@ -154,8 +154,10 @@ TEST_CASE("each point of the conformance suite fails for a function that breaks 
     return o.mask ? output.masked_fill(output.eq(0), kNan) : output;
   });
   breaks("gradients of such rows", [](T q, T k, T v, O o) {
-    const at::Tensor output = right(q, k, v, o);
-    return o.mask ? output + 0 * (output - q).pow(2).sqrt() : output;
+    if (!o.mask || o.mask->scalar_type() != at::kBool) return right(q, k, v, o);
+    const at::Tensor scores = at::matmul(q, k.mT()) / std::sqrt(static_cast<double>(q.size(-1)));
+    const at::Tensor weights = scores.masked_fill(o.mask->logical_not(), -kInf).softmax(-1);
+    return at::matmul(weights, v).nan_to_num(0.0);
   });
   breaks("hidden keys", [&](T q, T k, T v, O o) {
     return right(q, k, v, with(o, [](auto& c) {
@@ -182,15 +184,21 @@ TEST_CASE("each point of the conformance suite fails for a function that breaks 
          [](T q, T k, T v, O o) { return right(q, k, v, o) + 1e-8 * at::matmul(q, k.mT()).sum(); });
   breaks("second derivatives", [](T q, T k, T v, O o) {
     struct Once : torch::autograd::Function<Once> {
-      static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
-        return x.clone();
+      static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q_,
+                                const at::Tensor& k_, const at::Tensor& v_) {
+        context->save_for_backward({q_, k_, v_});
+        return right(q_, k_, v_, {});
       }
-      static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+      static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                      torch::autograd::variable_list upstream) {
-        return {upstream[0].detach()};
+        const auto saved = context->get_saved_variables();
+        const Inputs in = Inputs{saved[0], saved[1], saved[2]}.requires_grad();
+        const at::AutoGradMode with_grad(true);
+        return torch::autograd::grad({right(in.q, in.k, in.v, {})}, {in.q, in.k, in.v},
+                                     {upstream[0].detach()});
       }
     };
-    return Once::apply(right(q, k, v, o));
+    return q.requires_grad() && !o.mask ? Once::apply(q, k, v) : right(q, k, v, o);
   });
   breaks("upstream strides", [](T q, T k, T v, O o) {
     struct Dense : torch::autograd::Function<Dense> {

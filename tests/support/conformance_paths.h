@@ -61,13 +61,16 @@ inline at::Tensor by_head(const at::Tensor& q, const at::Tensor& k, const at::Te
   Head head(head_options);
   head->to(q.device(), q.scalar_type());
   head->train(options.training);
-  const at::NoGradGuard no_grad;
-  int64_t part = 0;
-  for (const auto& projection : {head->query, head->key, head->value}) {
-    projection->weight.zero_();
-    projection->weight.narrow(1, d * part++, d).fill_diagonal_(1.0);
+  if (!at::cat({q, k, v}).isfinite().all().item<bool>())
+    unsupported("mixing NaN with other numbers");
+  {
+    const at::NoGradGuard no_grad;
+    int64_t part = 0;
+    for (const auto& projection : {head->query, head->key, head->value}) {
+      projection->weight.zero_();
+      projection->weight.narrow(1, d * part++, d).fill_diagonal_(1.0);
+    }
   }
-  const at::AutoGradMode with_grad(q.requires_grad() || k.requires_grad() || v.requires_grad());
   return head->forward(at::cat({q, k, v}, -1), options.mask);
 }
 
@@ -87,10 +90,16 @@ inline at::Tensor by_libtorch(const at::Tensor& q, const at::Tensor& k, const at
                                           options.grouped_queries);
 }
 
+/// -infinity where `hidden` is true, else 0.
+inline at::Tensor hiding(const at::Tensor& hidden, const at::TensorOptions& options) {
+  return at::zeros(hidden.sizes(), options)
+      .masked_fill(hidden, -std::numeric_limits<double>::infinity());
+}
+
 /// torch::nn::MultiheadAttention with one head and identity projections.
 inline at::Tensor by_libtorch_module(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                      const AttentionOptions& options) {
-  if (!q.defined() || q.dim() < 3) unsupported("an input without a batch");
+  if (!q.defined() || q.dim() < 3 || q.numel() == 0) unsupported("an input without a batch");
   if (options.scale || options.generator || options.grouped_queries) unsupported("the option");
   if (q.size(-1) != v.size(-1)) unsupported("another value width");
   const int64_t d = q.size(-1), Tq = q.size(-2), Tk = k.size(-2);
@@ -106,23 +115,16 @@ inline at::Tensor by_libtorch_module(const at::Tensor& q, const at::Tensor& k, c
     module->out_proj->weight.copy_(identity);
     module->out_proj->bias.zero_();
   }
-  at::Tensor mask;
+  at::Tensor mask;  // (Tq, Tk), added to the scores
   if (options.mask) {
-    at::DimVector sizes(q.sizes());
-    sizes.back() = Tk;
-    mask = options.mask->expand(sizes).reshape({-1, Tq, Tk});
-    if (mask.scalar_type() == at::kBool) mask = mask.logical_not();  // true = hidden
+    if (options.mask->dim() > 2) unsupported("a mask with a batch");
+    mask = options.mask->expand({Tq, Tk});
+    if (mask.scalar_type() == at::kBool) mask = hiding(mask.logical_not(), q.options());
   }
   if (options.causal != Causal::kNone) {
     const int64_t shift = options.causal == Causal::kLowerRight ? Tk - Tq : 0;
     const at::Tensor later = at::ones({Tq, Tk}, q.options()).triu(1 + shift).to(at::kBool);
-    if (!mask.defined()) {
-      mask = later;
-    } else if (mask.scalar_type() == at::kBool) {
-      mask = mask.logical_or(later);
-    } else {
-      mask = mask.masked_fill(later, -std::numeric_limits<double>::infinity());
-    }
+    mask = mask.defined() ? mask + hiding(later, mask.options()) : hiding(later, q.options());
   }
   const auto rows = [](const at::Tensor& t) {  // (T, batch, d)
     return t.reshape({-1, t.size(-2), t.size(-1)}).transpose(0, 1);
