@@ -21,9 +21,12 @@ Json parse_json(std::string_view text) {
   if (text.find('\0') != std::string_view::npos) {
     throw std::runtime_error("it contains a NUL byte");
   }
-  const auto check_depth = [](int depth, Json::parse_event_t, const Json&) {
-    constexpr int kMaxDepth = 100;
-    if (depth > kMaxDepth) throw std::runtime_error("it is nested deeper than 100 levels");
+  const auto check_depth = [](int depth, Json::parse_event_t event, const Json&) {
+    constexpr int kMaxDepth = 100;  // the depth of the start of the first list is 0
+    const bool starts =
+        event == Json::parse_event_t::array_start || event == Json::parse_event_t::object_start;
+    if (starts && depth >= kMaxDepth)
+      throw std::runtime_error("it is nested deeper than 100 levels");
     return true;
   };
   try {

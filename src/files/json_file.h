@@ -58,10 +58,11 @@ T json_member(const Json& object, const std::string& name) {
     require(value.is_boolean(), "true or false", value);
   } else if constexpr (std::is_integral_v<T>) {
     using Limits = std::numeric_limits<T>;
-    const bool fits = value.is_number_unsigned()
-                          ? value.get<std::uint64_t>() <= std::uint64_t{Limits::max()}
-                          : value.is_number_integer() && std::is_signed_v<T> &&
-                                value.get<std::int64_t>() >= std::int64_t{Limits::min()};
+    const bool fits =
+        value.is_number_integer() &&
+        (value.is_number_unsigned() || value.get<std::int64_t>() >= 0
+             ? value.get<std::uint64_t>() <= std::uint64_t{Limits::max()}
+             : std::is_signed_v<T> && value.get<std::int64_t>() >= std::int64_t{Limits::min()});
     require(fits, "a whole number", value);
   } else if constexpr (std::is_floating_point_v<T>) {
     require(value.is_number(), "a number", value);
