@@ -67,7 +67,7 @@ void run_forward(const KernelHeads& heads, const at::Tensor& output,
 int64_t keys_of_part(int64_t query_heads, int64_t key_heads, int64_t keys) {
   constexpr int64_t kTargetUnits = 16;
   constexpr int64_t kMinKeys = 256;  // per part
-  // Each part allocates another dq. If many query heads share a few key heads, dq is larger than dk.
+  // Each part allocates another dq. With many query heads per key head, dq is larger than dk.
   const int64_t most = query_heads < kTargetUnits ? 8 : 4;
   const int64_t wanted = std::min(most, divide_up(kTargetUnits, key_heads));
   const int64_t parts = std::clamp(wanted, int64_t{1}, std::max<int64_t>(keys / kMinKeys, 1));

@@ -10,10 +10,10 @@
 //       dq += dS k                                     AddQueryGradients
 //
 // S, P and dS are stored transposed, as in the forward pass: keys are rows, queries are lanes.
-// PrepareQueries multiplies delta and the panels of dO by scale, once per block of queries. If scale
-// is so large or small that this might overflow or lose digits, dS is multiplied instead. Each
-// product of two blocks is summed from 0 in registers and then added to its gradient. This rounds
-// less than one long sum.
+// PrepareQueries multiplies delta and the panels of dO by scale, once per block of queries. If
+// scale is so large or small that this might overflow or lose digits, dS is multiplied instead.
+// Each product of two blocks is summed from 0 in registers and then added to its gradient. This
+// rounds less than one long sum.
 //
 // Source  Dao 2023, "FlashAttention-2", algorithm 2.
 

@@ -52,8 +52,8 @@ struct Exp2OfProduct {
 #else
 
 inline constexpr float kLowestExponent = -127.0F;  // 2^x is 0 here and below
-// Adding 1.5 * 2^23 + 127 to x puts round(x) + 127, the exponent field of 2^round(x), in the low bits
-// of the sum.
+// Adding 1.5 * 2^23 + 127 to x puts round(x) + 127 in the low bits of the sum. That is the exponent
+// field of 2^round(x).
 inline constexpr float kToInteger = 12583039.0F;
 
 // The larger number, or NaN if x is NaN.
