@@ -65,8 +65,8 @@ int64_t cached_length(const std::vector<KvCache>* caches) {
 
 }  // namespace
 
-// Never destroyed: two copies of this library in one process share the exported name, and both would
-// destroy the same object.
+// Never destroyed: two copies of this library in one process share the exported name, and each copy
+// would destroy the same object.
 const std::map<std::string, std::string>& kGPTAliases =
     *new std::map<std::string, std::string>{{"lm_head.weight", "transformer.wte.weight"}};
 

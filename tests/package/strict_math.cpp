@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Built by a parent project with -ffast-math and -Ofast: attention has the same results and the same
-// errors as without. This program itself is compiled with these options, so it leaves the tests for
-// NaN to LibTorch.
+// Built by a parent project with -ffast-math and -Ofast: attention has the same results and the
+// same errors as without. This program is compiled with these options too, so it leaves the tests
+// for NaN to LibTorch.
 #include <mini/mini.h>
 #include <torch/torch.h>
 
