@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Calls the operator by name, as a scripted model does, and no function of the library. The optional
-// argument is a second copy of the library, which is loaded before the call.
+// Calls the operator by name, as a scripted model does, and no function of the library. The
+// optional argument is a second copy of the library, which is loaded before the call.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <dlfcn.h>
