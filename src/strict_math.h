@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Fails to compile with -ffast-math, -Ofast and similar options. With them the compiler assumes that
-// no number is NaN or infinite and reorders sums: masks, checks of arguments and the compensated
-// arithmetic of the kernels would be wrong.
+// Fails to compile with -ffast-math, -Ofast and similar options. With such options the compiler
+// assumes that no number is NaN or infinite and reorders sums. Masks, checks of arguments and
+// corrections of rounding would be wrong.
 #pragma once
 
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__) || \

@@ -147,6 +147,6 @@ class MINI_API GPTImpl : public torch::nn::Cloneable<GPTImpl> {
 TORCH_MODULE(GPT);
 
 /// Aliases for `state_dict` and `load_state_dict`: nanoGPT's name of the tied head.
-MINI_API extern const std::map<std::string, std::string> kGPTAliases;
+MINI_API extern const std::map<std::string, std::string>& kGPTAliases;
 
 }  // namespace mini

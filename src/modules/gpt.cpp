@@ -67,8 +67,10 @@ int64_t cached_length(const std::vector<KvCache>* caches) {
 
 }  // namespace
 
-const std::map<std::string, std::string> kGPTAliases = {
-    {"lm_head.weight", "transformer.wte.weight"}};
+// Never destroyed: two copies of this library in one process share the exported name, and each copy
+// would destroy the same object.
+const std::map<std::string, std::string>& kGPTAliases =
+    *new std::map<std::string, std::string>{{"lm_head.weight", "transformer.wte.weight"}};
 
 // ---- Transformer
 

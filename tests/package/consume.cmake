@@ -61,11 +61,11 @@ check_output(build transformer train_head
 set(drawing "0\\.10 +0\\.17 +0\\.28")
 if(HOW STREQUAL "installed")
   set(operator "output 1, gradient defined")
-  check_output(build transformer scripted_model "${operator}")
+  check_output(build transformer operator_only "${operator}")
   # A program may load a second copy of the library.
   file(GLOB_RECURSE library "${WORK}/second place/libmini_transformer.so.?.?.?")
   file(COPY_FILE "${library}" "${WORK}/second copy.so")
-  check_output(build transformer scripted_model "${operator}" "${WORK}/second copy.so")
+  check_output(build transformer operator_only "${operator}" "${WORK}/second copy.so")
   check_output("build figures" figures draw_matrix "${drawing}")
 else()
   check_output(build transformer strict_math "the same results and errors")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Built by a parent project with -ffast-math and -Ofast: attention has the same results and the same
-// errors as without. This program itself is compiled with these options, so it leaves the tests for
-// NaN to LibTorch.
+// Built by a parent project with -ffast-math and -Ofast: attention has the same results and the
+// same errors as without. This program is compiled with these options too, so it leaves the tests
+// for NaN to LibTorch.
 #include <mini/mini.h>
 #include <torch/torch.h>
 
@@ -32,7 +32,7 @@ void check_refused(const std::string& message, const std::function<void()>& call
   check("expected \"" + message + "\", got \"" + error + "\"", error.starts_with(message));
 }
 
-bool all(const at::Tensor& t) { return t.all().item<bool>(); }
+bool holds_everywhere(const at::Tensor& t) { return t.all().item<bool>(); }
 
 void check_attention(const mini::AttentionOptions& options) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -53,7 +53,8 @@ void check_attention(const mini::AttentionOptions& options) {
     check("attention takes the fused path", mini::attention_path(q, k, v, with_mask).fused);
     const at::Tensor output = mini::scaled_dot_product_attention(q, k, v, with_mask);
     check("attention agrees with float64", at::allclose(output.to(at::kDouble), exact, 1e-5, 1e-5));
-    if (with_mask.mask) check("a row that sees no key is 0", all(output.select(2, 3).eq(0)));
+    if (with_mask.mask)
+      check("a row that sees no key is 0", holds_everywhere(output.select(2, 3).eq(0)));
   }
 }
 
@@ -73,8 +74,9 @@ int main() {
   with_nan[0][5].fill_(kNaN);
   const at::Tensor output = mini::scaled_dot_product_attention(
       with_nan, with_nan, x, {.causal = mini::Causal::kUpperLeft});
-  check("NaN in a visible key propagates", all(output.slice(1, 5).isnan()));
-  check("NaN in a hidden key does not affect a row", all(output.slice(1, 0, 5).isfinite()));
+  check("NaN in a visible key propagates", holds_everywhere(output.slice(1, 5).isnan()));
+  check("NaN in a hidden key does not affect a row",
+        holds_everywhere(output.slice(1, 0, 5).isfinite()));
 
   check_refused("scaled_dot_product_attention: expected a finite scale",
                 [&] { mini::scaled_dot_product_attention(x, x, x, {.scale = kNaN}); });
