@@ -36,7 +36,6 @@ NOT_RUN = [
     (r"cmake --workflow ", "builds the project"),
     (r"cmake --build (build/release|--preset)", "builds parts of the project"),
     (r"ctest ", "runs the tests, this one among them"),
-    (r"tests/mutations/mutate\.py ", "builds the project and runs the tests many times"),
     (r"\.ci/run$", "takes half an hour"),
     (r"build/release/bin/bench_", "takes minutes and prints times"),
     (r".*tests/python/bench_loading\.py ", "takes minutes and prints times"),
