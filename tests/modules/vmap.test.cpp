@@ -79,3 +79,30 @@ TEST_CASE("split_heads joins gradients under vmap as on each example", "[functio
   CHECK_THAT(vmap.examples(gradient(vmap.batched(upstream))),
              AllClose(at::stack(expected), 0.0, 0.0));
 }
+
+TEST_CASE("attention's gradients under vmap equal those of each example", "[functional]") {
+  torch::manual_seed(14);
+  const std::vector<at::Tensor> leaves = {at::randn({2, 5, 8}).requires_grad_(),
+                                          at::randn({2, 6, 8}).requires_grad_(),
+                                          at::randn({2, 6, 4}).requires_grad_()};
+  const at::Tensor upstream = at::randn({kExamples, 2, 5, 4});
+  const at::Tensor output =
+      mini::scaled_dot_product_attention(leaves[0], leaves[1], leaves[2]);  // (2, 5, 4)
+  const auto gradients = [&](const at::Tensor& d_output) {
+    return torch::autograd::grad({output}, leaves, {d_output}, /*retain_graph=*/true);
+  };
+  std::vector<std::vector<at::Tensor>> expected;
+  for (int64_t example = 0; example < kExamples; ++example) {
+    expected.push_back(gradients(upstream[example]));
+  }
+  const Vmap vmap(kExamples);
+  const std::vector<at::Tensor> actual = gradients(vmap.batched(upstream));
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    INFO("input " << i);
+    const at::Tensor examples = vmap.examples(actual[i]);
+    for (int64_t example = 0; example < kExamples; ++example) {
+      CHECK_THAT(examples[example],
+                 AllClose(expected[static_cast<size_t>(example)][i], 1e-5, 1e-6));
+    }
+  }
+}

@@ -123,6 +123,13 @@ TEST_CASE("plot_metrics ignores NaN when it chooses the best step", "[app][plot_
   CHECK_THAT(run(measured.plot("--format svg")).out, ContainsSubstring("1 point left out"));
 }
 
+TEST_CASE("plot_metrics prints hours, minutes and seconds", "[app][plot_metrics]") {
+  std::string metrics = kMetrics;
+  metrics.replace(metrics.find("63.0"), 4, "7265.0");
+  CHECK_THAT(run(MeasuredRun(metrics).plot()).out,
+             ContainsSubstring("4 steps, 128 tokens, 2:01:05\n"));
+}
+
 TEST_CASE("of steps with equal val_loss, plot_metrics calls the first one best",
           "[app][plot_metrics]") {
   std::string metrics = kMetrics;
