@@ -5,6 +5,7 @@
 // clang-format off
 // Attention and the model
 #include "mini/attention.h"
+#include "mini/conformance.h"
 #include "mini/head.h"
 #include "mini/kv_cache.h"
 #include "mini/multi_head_attention.h"

@@ -85,8 +85,8 @@ TEST_CASE("a key/value cache works under autocast", "[autocast]") {
   const at::Tensor x = at::randn({1, 5, 8});
   const Autocast autocast;
   KvCache cache(5);
-  const at::Tensor first = attention(x.narrow(1, 0, 3), at::Tensor(), &cache);
-  const at::Tensor rest = attention(x.narrow(1, 3, 2).to(at::kBFloat16), at::Tensor(), &cache);
+  const at::Tensor first = attention->forward(x.narrow(1, 0, 3), {}, &cache);
+  const at::Tensor rest = attention->forward(x.narrow(1, 3, 2).to(at::kBFloat16), {}, &cache);
   CHECK_THAT(at::cat({first, rest}, 1), AllClose(attention(x), 0.03, 0.03));
 }
 
