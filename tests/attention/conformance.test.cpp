@@ -125,6 +125,36 @@ std::vector<std::pair<std::string, Function>> broken_functions() {
        with_options([](Options& o, const T&) { o.generator = std::nullopt; })},
       {"no gradients", with_output([](T y, const T&) { return y.detach(); })},
       {"float32 output", with_output([](T y, const T&) { return y.to(at::kFloat); })},
+      {"float64 output", with_output([](T y, const T&) { return y.to(at::kDouble); })},
+      {"skips the last row of a long block", with_output([](T y, const T&) {
+         return y.numel() > 0 && y.size(-2) > 64
+                    ? at::cat({y.narrow(-2, 0, 64), y.narrow(-2, 64, y.size(-2) - 64) * 0}, -2)
+                    : y;
+       })},
+      {"full masks only", with_options([](Options& o, const T& q) {
+         TORCH_CHECK(!o.mask || (o.mask->dim() == 2 && o.mask->size(0) == q.size(-2)), "mask");
+       })},
+      {"masks of q's dtype only", with_options([](Options& o, const T& q) {
+         TORCH_CHECK(!o.mask || o.mask->scalar_type() == at::kBool ||
+                         o.mask->scalar_type() == q.scalar_type(),
+                     "mask");
+       })},
+      {"no maximum subtracted",
+       [](const T& q, const T& k, const T& v, const Options& o) {
+         if (o.mask || o.causal != Causal::kNone || o.dropout > 0 || o.grouped_queries ||
+             !q.defined() || !k.defined() || q.size(-1) != 1) {
+           return mini::scaled_dot_product_attention(q, k, v, o);
+         }
+         const T weights = at::matmul(q, k.transpose(-2, -1)).exp();
+         return at::matmul(weights / weights.sum(-1, true), v);
+       }},
+      {"scale rounded into q",
+       [](const T& q, const T& k, const T& v, const Options& o) {
+         if (!o.scale || *o.scale != 1.0) return mini::scaled_dot_product_attention(q, k, v, o);
+         Options changed = o;
+         changed.scale = std::log(2.0);
+         return mini::scaled_dot_product_attention(q * (1 / std::log(2.0)), k, v, changed);
+       }},
       {"float32 arithmetic",
        [](const T& q, const T& k, const T& v, const Options& o) {
          if (!q.defined() || q.scalar_type() != at::kDouble) {
@@ -227,21 +257,24 @@ TEST_CASE("attention follows the contract on every instruction set and in every 
 }
 
 TEST_CASE("each point of the contract catches a fault", "[attention][conformance]") {
-  std::map<std::string, std::string> caught;  // the faults that each point catches
+  // The faults that each point catches. A fault that fails more than a third of the points shows
+  // little about one of them, so only the basic points may rely on it.
+  std::map<std::string, std::string> caught;
+  const std::set<std::string> basic = {"softmax(q kᵀ / √d_k) v", "q, k, v (B, T, d)"};
   for (const ConformancePoint& point : check_attention(mini::scaled_dot_product_attention)) {
     caught[point.rule];
   }
   for (const auto& [fault, function] : broken_functions()) {
-    int failed = 0;
+    std::vector<std::string> failed;
     for (const ConformancePoint& point : check_attention(function)) {
-      if (point.passed) continue;
-      ++failed;
-      caught[point.rule] += fault + "; ";
-      CHECK_FALSE(point.actual.empty());
+      CHECK(point.actual.empty() == point.passed);
+      if (!point.passed) failed.push_back(point.rule);
     }
     INFO(fault);
-    CHECK(failed > 0);
-    CHECK(failed <= static_cast<int>(caught.size()));
+    CHECK_FALSE(failed.empty());
+    for (const std::string& rule : failed) {
+      if (3 * failed.size() <= caught.size() || basic.contains(rule)) caught[rule] += fault + "; ";
+    }
   }
   for (const auto& [rule, faults] : caught) {
     INFO(rule);
