@@ -26,13 +26,12 @@ void check_all_points(const NamedAttention& attention, at::ScalarType dtype, siz
   }
 }
 
-using Function = AttentionFunction;
 using Options = AttentionOptions;
 using T = at::Tensor;
 
 /// The contract's attention with `change` applied to the options first.
 template <typename Change>
-Function with_options(Change change) {
+AttentionFunction with_options(Change change) {
   return [=](const T& q, const T& k, const T& v, const Options& options) {
     Options changed = options;
     change(changed, q);
@@ -42,14 +41,14 @@ Function with_options(Change change) {
 
 /// The contract's attention, and `change` applied to the output.
 template <typename Change>
-Function with_output(Change change) {
+AttentionFunction with_output(Change change) {
   return [=](const T& q, const T& k, const T& v, const Options& options) {
     return change(mini::scaled_dot_product_attention(q, k, v, options), q);
   };
 }
 
 /// Returns zeros of the right shape where the contract requires an error.
-Function never_refuses() {
+AttentionFunction never_refuses() {
   return [](const T& q, const T& k, const T& v, const Options& options) {
     try {
       return mini::scaled_dot_product_attention(q, k, v, options);
@@ -76,13 +75,13 @@ T naive(const T& q, const T& k, const T& v, const Options& options, double fill)
   return at::matmul(at::softmax(scores, -1), v);
 }
 
-Function naive_with(double fill) {
+AttentionFunction naive_with(double fill) {
   return [=](const T& q, const T& k, const T& v, const Options& options) {
     return naive(q, k, v, options, fill);
   };
 }
 
-Function only_dimensions(int64_t allowed) {
+AttentionFunction only_dimensions(int64_t allowed) {
   return [=](const T& q, const T& k, const T& v, const Options& options) {
     TORCH_CHECK(!q.defined() || q.dim() == allowed, "other dimensions");
     return mini::scaled_dot_product_attention(q, k, v, options);
@@ -90,7 +89,7 @@ Function only_dimensions(int64_t allowed) {
 }
 
 /// Functions with one fault each.
-std::vector<std::pair<std::string, Function>> broken_functions() {
+std::vector<std::pair<std::string, AttentionFunction>> broken_functions() {
   const auto no_values = [](const T& x) { return at::nan_to_num(x, 0.0, 0.0, 0.0); };
   return {
       {"twice the output", with_output([](T y, const T&) { return y * 2; })},
@@ -283,7 +282,8 @@ TEST_CASE("each point of the contract catches a fault", "[attention][conformance
 }
 
 TEST_CASE("a feature that a function does not offer is not checked", "[attention][conformance]") {
-  const Function refuses_masks = [](const T& q, const T& k, const T& v, const Options& options) {
+  const AttentionFunction refuses_masks = [](const T& q, const T& k, const T& v,
+                                             const Options& options) {
     TORCH_CHECK(!options.mask, "no masks");
     return mini::scaled_dot_product_attention(q, k, v, options);
   };
