@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Checks whether a function computes attention by the contract of `scaled_dot_product_attention`.
+// Checks that a function computes attention as mini/attention.h defines it.
 //
-//     const auto results = mini::check_attention(
-//         [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-//            const mini::AttentionOptions& options) { return my_attention(q, k, v, options); });
-//     for (const mini::ConformanceResult& result : results) {
-//       if (result.status == mini::Conformance::kFails) std::cout << result.point << '\n';
-//     }
+// Shapes  B batch, T sequence (Tq queries, Tk keys), d_k = head_size, d_v.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,43 +17,51 @@
 
 namespace mini {
 
-/// A function with the arguments and the result of `scaled_dot_product_attention`.
-///
-/// If it does not support some arguments, it throws c10::NotImplementedError. Any other exception
-/// means that it refuses the arguments as wrong.
-using AttentionFunction =
-    std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                             const AttentionOptions& options)>;
+/// The function to check: returns the output of attention.
+using AttentionFunction = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k,
+                                                   const at::Tensor& v, const AttentionOptions&)>;
 
-enum class Conformance {
-  kHolds,        ///< Every check of the point holds.
-  kFails,        ///< A check does not hold.
-  kUnsupported,  ///< The function supports none of the checks.
-};
-
-/// One point of the contract.
-struct ConformanceResult {
-  std::string point;  ///< "rows that see no key", for example
-  std::string rule;   ///< what the contract demands
-  Conformance status;
-  std::string detail;  ///< for `kFails`: the first check that fails, with what came
+/// What the function offers. A point that needs a feature that is false is not checked.
+struct AttentionFeatures {
+  /// q, k and v may differ in length, width, dtype and device. False for self-attention modules.
+  bool separate_inputs = true;
+  bool masks = true;
+  bool scale = true;
+  bool upper_left = true;   ///< `Causal::kUpperLeft`
+  bool lower_right = true;  ///< `Causal::kLowerRight`
+  bool grouped_queries = true;
+  bool dropout = true;
+  bool gradients = true;
+  bool second_order = true;
+  bool half_types = true;  ///< bfloat16 and float16
 };
 
 struct ConformanceOptions {
-  /// Device of all tensors.
   at::Device device = at::kCPU;
-  /// Dtype of q, k and v; float32, float64, bfloat16 or float16.
+  /// float32, float64, bfloat16 or float16. The points on one dtype use that dtype instead.
   at::ScalarType dtype = at::kFloat;
+  AttentionFeatures features = {};
 };
 
-/// Checks every point of the contract, in a fixed order. Takes seconds.
+/// One rule of the contract, and whether the function follows the rule.
+struct ConformancePoint {
+  std::string rule;      ///< "a query that sees no key has output 0"
+  bool passed = false;   ///< Whether every check of the rule succeeded.
+  std::string expected;  ///< "0"
+  std::string actual;    ///< "NaN"; empty if passed
+  std::string detail;    ///< The first check that failed: shapes, numbers, or the error message.
+};
+
+/// Calls `function` with small inputs and compares the results with the contract of attention.
 ///
-/// The expected values are explicit numbers, or `attention_steps` in float64 on the CPU. Outputs and
-/// gradients may be wrong by twice the error of LibTorch's formula in the same dtype, plus 1e-6.
-/// Random inputs come from a generator with a fixed seed; LibTorch's global generator is not used,
-/// unless `attention` uses it for dropout.
-/// Throws c10::Error if `dtype` is none of the four.
-MINI_API std::vector<ConformanceResult> check_attention(const AttentionFunction& attention,
-                                                        const ConformanceOptions& options = {});
+/// Returns one entry for each point of the contract that `options.features` allows, always in the
+/// same order. Expected outputs and gradients are computed in float64 by loops over the formula.
+/// Memory and speed are not checked.
+///
+/// An exception that `function` throws is a failed check, unless the contract requires an error. If
+/// the contract requires one, `function` must throw c10::Error. LibTorch's random generators are
+/// not used.
+MINI_API std::vector<ConformancePoint> check_attention(const AttentionFunction& function,
+                                                       const ConformanceOptions& options = {});
 
 }  // namespace mini

@@ -5,6 +5,7 @@
 // clang-format off
 // Attention and the model
 #include "mini/attention.h"
+#include "mini/conformance.h"
 #include "mini/head.h"
 #include "mini/kv_cache.h"
 #include "mini/multi_head_attention.h"
@@ -23,7 +24,6 @@
 #include "mini/data_parallel.h"
 #include "mini/checkpoint.h"
 // Measures and figures
-#include "mini/conformance.h"
 #include "mini/diagnostics.h"
 #include "mini/terminal.h"
 #include "mini/heat_map.h"
