@@ -3,7 +3,10 @@
 // choice for the whole process, which other libraries share.
 #pragma once
 
+// clang-format off
+#include "kernels/disabled_targets.h"  // before any file of Highway
 #include "hwy/highway.h"
+// clang-format on
 
 namespace mini::kernels {
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "hwy/targets.h"
 #include "kernels/dispatch.h"
 
 namespace mini::kernels {
