@@ -26,8 +26,8 @@ struct Inspection {
   int64_t tokens;
   int64_t head_size;
   bool causal;
-  double
-      divisor;  ///< of the scores in the scaled views: sqrt(head_size), unless the model has another
+  /// Of the scores in the scaled views: sqrt(head_size), unless the model has another.
+  double divisor;
   bool undivided = false;               ///< the model does not divide its scores
   std::vector<std::string> texts = {};  ///< of the tokens; empty for a file of queries and keys
   std::vector<InspectedHead> views = {};

@@ -101,8 +101,8 @@ class Reader {
   bool truth_values_ = false;
 };
 
-// Python's json module writes NaN, Infinity and -Infinity, which JSON lacks. They become the strings
-// "nan", "inf" and "-inf".
+// Python's json module writes NaN, Infinity and -Infinity, which JSON lacks. They become the
+// strings "nan", "inf" and "-inf".
 std::string without_python_numbers(std::string_view text) {
   constexpr std::pair<std::string_view, std::string_view> kNumbers[] = {
       {"NaN", "\"nan\""}, {"Infinity", "\"inf\""}, {"-Infinity", "\"-inf\""}};

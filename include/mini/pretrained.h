@@ -95,8 +95,9 @@ MINI_API GPT load_gpt2(const std::filesystem::path& directory, const GPT2Options
 /// of the model. scale_attn_weights is false if the scale of the model is 1. bos_token_id and
 /// eos_token_id are null.
 ///
-/// Throws c10::Error if the scale is neither 1 / sqrt(hs) nor 1: config.json cannot express another.
-/// If writing a file fails, c10::Error is thrown and the existing file of that name is unchanged.
+/// Throws c10::Error if the scale is neither 1 / sqrt(hs) nor 1, because config.json cannot express
+/// another. If writing a file fails, c10::Error is thrown and the existing file of that name is
+/// unchanged.
 MINI_API void save_gpt2(const std::filesystem::path& directory, const GPT& model);
 
 }  // namespace mini

@@ -17,8 +17,8 @@ namespace mini::detail {
 using Json = nlohmann::ordered_json;
 
 /// Returns the value of a JSON text. Throws std::runtime_error with the reason if the text is not
-/// JSON, contains a NUL byte, or nests lists and objects deeper than 100 levels: functions that copy
-/// or print a value call themselves once per level.
+/// JSON, contains a NUL byte, or nests lists and objects deeper than 100 levels: functions that
+/// copy or print a value call themselves once per level.
 Json parse_json(std::string_view text);
 
 /// Returns the contents of the file at `path`. Throws std::runtime_error, with the path, if the

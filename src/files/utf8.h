@@ -28,8 +28,8 @@ Utf8 first_character(std::string_view text);
 std::string_view without_mark(std::string_view text);
 
 /// `text` for a message. A character that cannot be seen (a control or format character, or a space
-/// other than U+0020) becomes its name in angle brackets, such as <U+FEFF>. A byte that is not UTF-8
-/// becomes its hexadecimal value, such as <E9>.
+/// other than U+0020) becomes its name in angle brackets, such as <U+FEFF>. A byte that is not
+/// UTF-8 becomes its hexadecimal value, such as <E9>.
 std::string visible(std::string_view text);
 
 /// The name of a code point in Unicode's notation: "U+00E9".
