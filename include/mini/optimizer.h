@@ -49,10 +49,10 @@ class MINI_API AdamW : public torch::optim::AdamW {
 
 /// Returns the state of `optimizer` as tensors that are named after the parameters of `module`:
 /// - `NAME.step`, an int64 scalar, for every parameter of the optimizer;
-/// - `NAME.exp_avg` and `NAME.exp_avg_sq`, of the parameter's shape and dtype, if the step is above
-///   0;
-/// - `NAME.max_exp_avg_sq`, of the parameter's shape and dtype, if the step is above 0 and amsgrad
-///   is set.
+/// - `NAME.exp_avg` and `NAME.exp_avg_sq`, if the step is above 0;
+/// - `NAME.max_exp_avg_sq`, if the step is above 0 and amsgrad is set.
+///
+/// These moments have the parameter's shape and dtype.
 ///
 /// The moments share the optimizer's memory, unless the parameter's dtype has changed since the
 /// last step. Options such as the learning rate are not included.
