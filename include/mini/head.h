@@ -44,7 +44,8 @@ struct MINI_API HeadOptions {
 /// query, key and value are `Linear` without bias. Their weights are drawn in that order, uniform
 /// in [-1 / sqrt(C), 1 / sqrt(C)]. Dropout is active while the module is training.
 /// Gradients flow to x, the projections and a floating-point mask. Half types are computed as in
-/// `scaled_dot_product_attention`.
+/// `scaled_dot_product_attention`. The dtypes of x and the weights must be equal, except under
+/// autocast, which casts both.
 /// Throws c10::Error if an option is out of range or x is not (..., T, C).
 class MINI_API HeadImpl : public torch::nn::Cloneable<HeadImpl> {
  public:

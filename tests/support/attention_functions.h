@@ -22,8 +22,8 @@ struct NamedAttention {
   AttentionFeatures features = {};
 };
 
-/// LibTorch's global generator continues from the state of the options' generator, and the options'
-/// generator from its state after the call: for functions that accept no generator.
+/// Lends the state of `generator` to LibTorch's global generator while an object exists, for
+/// functions that accept no generator.
 class GlobalGenerator {
  public:
   explicit GlobalGenerator(const std::optional<at::Generator>& generator) : generator_(generator) {
@@ -53,7 +53,7 @@ inline at::Tensor operator_attention(const at::Tensor& q, const at::Tensor& k, c
   return op.call(q, k, v, options.mask, options.scale, causal, options.grouped_queries);
 }
 
-/// A square matrix (rows, columns) with ones on the diagonal that starts at row `first`.
+/// A matrix (rows, columns) of zeros, with an identity of `size` rows that starts at (row, column).
 inline at::Tensor shifted_eye(const at::Tensor& like, int64_t rows, int64_t columns, int64_t row,
                               int64_t column, int64_t size) {
   at::Tensor matrix = at::zeros({rows, columns}, like.options().requires_grad(false));
