@@ -145,7 +145,7 @@ TEST_CASE("trace_attention names the fault in a file and its place", "[app][trac
       {"{\n \"q\": [[1, 2],\n  x", "parse error at line 3, column 3"},
       {R"({"q": [[NaN]], "k": [[1]], "v": [[1]]})",
        "q: expected q[0][0] to be a number, got \"nan\""},
-      {R"({"q": [[Nan]], "k": [[1]], "v": [[1]]})", "line 1, column 10"},
+      {R"({"q": [[Nan]], "k": [[1]], "v": [[1]]})", "line 1, column 9"},
       {R"({"q": [[1e999]], "k": [[1]], "v": [[1]]})", "1e999"},
       {R"([1])", "expected an object with q, k and v, got array"},
       {R"({"q": [[1]], "k": [[1]]})", "missing key 'v'"},
