@@ -11,6 +11,8 @@
 namespace mini::detail {
 namespace {
 
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+
 at::Tensor as_double(const at::Tensor& tensor) { return tensor.detach().to(at::kCPU, at::kDouble); }
 
 // (..., rows, columns) -> (heads, rows, columns), contiguous
@@ -24,10 +26,9 @@ at::Tensor by_head(const at::Tensor& tensor) {
 at::Tensor added_by(const AttentionOptions& options, at::IntArrayRef scores) {
   at::Tensor added = at::zeros({1, 1}, at::kDouble);
   if (options.mask) {
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
     const at::Tensor mask = options.mask->detach().to(at::kCPU);
     added = mask.scalar_type() == at::kBool
-                ? at::zeros(mask.sizes(), at::kDouble).masked_fill(mask.logical_not(), -kInfinity)
+                ? at::zeros(mask.sizes(), at::kDouble).masked_fill(mask.logical_not(), -kUnbounded)
                 : mask.to(at::kDouble);
   }
   return by_head(added.expand(scores));
@@ -57,72 +58,97 @@ void softmax(double* row, int64_t n) {
   for (int64_t j = 0; j < n; ++j) row[j] /= sum;
 }
 
+// One query of one head: rows of the inputs, and of the results to fill.
+struct Query {
+  const double *q, *k, *v, *added, *d_output;
+  double *weights, *output, *dscores, *dq, *dk, *dv;
+  int64_t i, Tq, Tk, d_k, d_v;
+  double scale;
+  Causal causal;
+};
+
+void compute_output(const Query& row) {
+  for (int64_t j = 0; j < row.Tk; ++j) {
+    const bool hidden =
+        row.added[j] == -kUnbounded || is_later(row.causal, row.i, j, row.Tq, row.Tk);
+    double score = 0.0;
+    for (int64_t c = 0; c < row.d_k; ++c) score += row.q[c] * row.k[j * row.d_k + c];
+    row.weights[j] = hidden ? -kUnbounded : row.scale * score + row.added[j];
+  }
+  softmax(row.weights, row.Tk);
+  for (int64_t j = 0; j < row.Tk; ++j) {
+    if (row.weights[j] == 0.0) continue;  // a hidden value may be NaN
+    for (int64_t c = 0; c < row.d_v; ++c) row.output[c] += row.weights[j] * row.v[j * row.d_v + c];
+  }
+}
+
+void add_gradients(const Query& row) {
+  double delta = 0.0;  // d_output . output
+  for (int64_t c = 0; c < row.d_v; ++c) delta += row.d_output[c] * row.output[c];
+  for (int64_t j = 0; j < row.Tk; ++j) {
+    const double weight = row.weights[j];
+    if (weight == 0.0) continue;
+    double dweight = 0.0;  // d_output . v_j
+    for (int64_t c = 0; c < row.d_v; ++c) {
+      dweight += row.d_output[c] * row.v[j * row.d_v + c];
+      row.dv[j * row.d_v + c] += weight * row.d_output[c];
+    }
+    row.dscores[j] = weight * (dweight - delta);
+    for (int64_t c = 0; c < row.d_k; ++c) {
+      row.dq[c] += row.scale * row.dscores[j] * row.k[j * row.d_k + c];
+      row.dk[j * row.d_k + c] += row.scale * row.dscores[j] * row.q[c];
+    }
+  }
+}
+
 }  // namespace
 
 FormulaResult attention_formula(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                 const AttentionOptions& options, const at::Tensor& upstream) {
-  at::DimVector scores_shape(q.sizes());
+  at::DimVector scores_shape(q.sizes()), output_shape(q.sizes());
   scores_shape.back() = k.size(-2);
-  at::DimVector output_shape(q.sizes());
   output_shape.back() = v.size(-1);
   const at::Tensor queries = by_head(q), keys = by_head(k), values = by_head(v);
   const at::Tensor added = added_by(options, scores_shape), d_outputs = by_head(upstream);
   const int64_t heads = queries.size(0), Tq = q.size(-2), Tk = k.size(-2);
-  const int64_t d_k = q.size(-1), d_v = v.size(-1);
   const int64_t group = keys.size(0) == 0 ? 1 : heads / keys.size(0);
-  const double scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(d_k)));
 
   const auto zeros = [](at::IntArrayRef sizes) { return at::zeros(sizes, at::kDouble); };
-  at::Tensor output = zeros({heads, Tq, d_v}), weights = zeros({heads, Tq, Tk});
-  at::Tensor dscores = zeros({heads, Tq, Tk}), dq = zeros(queries.sizes());
-  at::Tensor dk = zeros(keys.sizes()), dv = zeros(values.sizes());
+  const at::Tensor output = zeros({heads, Tq, v.size(-1)}), weights = zeros({heads, Tq, Tk});
+  const at::Tensor dscores = zeros({heads, Tq, Tk}), dq = zeros(queries.sizes());
+  const at::Tensor dk = zeros(keys.sizes()), dv = zeros(values.sizes());
+  // The first number of row i of a head, or of the head.
+  const auto at_row = [](const at::Tensor& tensor, int64_t head, int64_t i = 0) {
+    return tensor.data_ptr<double>() + (head * tensor.size(1) + i) * tensor.size(2);
+  };
   for (int64_t head = 0; head < heads; ++head) {
     const int64_t shared = head / group;  // the key/value head
     for (int64_t i = 0; i < Tq; ++i) {
-      const double* q_i = queries.const_data_ptr<double>() + (head * Tq + i) * d_k;
-      const double* d_output = d_outputs.const_data_ptr<double>() + (head * Tq + i) * d_v;
-      const double* added_i = added.const_data_ptr<double>() + (head * Tq + i) * Tk;
-      double* w = weights.mutable_data_ptr<double>() + (head * Tq + i) * Tk;
-      double* ds = dscores.mutable_data_ptr<double>() + (head * Tq + i) * Tk;
-      double* out = output.mutable_data_ptr<double>() + (head * Tq + i) * d_v;
-      double* dq_i = dq.mutable_data_ptr<double>() + (head * Tq + i) * d_k;
-      const auto row_of = [&](const at::Tensor& tensor, int64_t j, int64_t width) {
-        return tensor.data_ptr<double>() + (shared * Tk + j) * width;
-      };
-
-      for (int64_t j = 0; j < Tk; ++j) {
-        const double* k_j = row_of(keys, j, d_k);
-        const bool hidden = std::isinf(added_i[j]) || is_later(options.causal, i, j, Tq, Tk);
-        for (int64_t c = 0; c < d_k; ++c) w[j] += q_i[c] * k_j[c];
-        w[j] = hidden ? -std::numeric_limits<double>::infinity() : scale * w[j] + added_i[j];
-      }
-      softmax(w, Tk);
-
-      double delta = 0.0;  // sum over j of w_j (d_output . v_j)
-      for (int64_t j = 0; j < Tk; ++j) {
-        if (w[j] == 0.0) continue;
-        const double* v_j = row_of(values, j, d_v);
-        double* dv_j = row_of(dv, j, d_v);
-        for (int64_t c = 0; c < d_v; ++c) {
-          out[c] += w[j] * v_j[c];
-          dv_j[c] += w[j] * d_output[c];
-          ds[j] += d_output[c] * v_j[c];
-        }
-        delta += w[j] * ds[j];
-      }
-      for (int64_t j = 0; j < Tk; ++j) {
-        ds[j] = w[j] == 0.0 ? 0.0 : w[j] * (ds[j] - delta);
-        const double* k_j = row_of(keys, j, d_k);
-        double* dk_j = row_of(dk, j, d_k);
-        for (int64_t c = 0; c < d_k && ds[j] != 0.0; ++c) {
-          dq_i[c] += scale * ds[j] * k_j[c];
-          dk_j[c] += scale * ds[j] * q_i[c];
-        }
-      }
+      const Query row = {
+          .q = at_row(queries, head, i),
+          .k = at_row(keys, shared),
+          .v = at_row(values, shared),
+          .added = at_row(added, head, i),
+          .d_output = at_row(d_outputs, head, i),
+          .weights = at_row(weights, head, i),
+          .output = at_row(output, head, i),
+          .dscores = at_row(dscores, head, i),
+          .dq = at_row(dq, head, i),
+          .dk = at_row(dk, shared),
+          .dv = at_row(dv, shared),
+          .i = i,
+          .Tq = Tq,
+          .Tk = Tk,
+          .d_k = q.size(-1),
+          .d_v = v.size(-1),
+          .scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(-1)))),
+          .causal = options.causal};
+      compute_output(row);
+      add_gradients(row);
     }
   }
-  return {output.view(output_shape), weights.view(scores_shape), dq.view(q.sizes()),
-          dk.view(k.sizes()),        dv.view(v.sizes()),         dscores.view(scores_shape)};
+  return {output.view(output_shape), dq.view(q.sizes()), dk.view(k.sizes()), dv.view(v.sizes()),
+          dscores.view(scores_shape)};
 }
 
 }  // namespace mini::detail

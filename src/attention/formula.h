@@ -9,7 +9,6 @@ namespace mini::detail {
 /// The output and its gradients, float64 on the CPU.
 struct FormulaResult {
   at::Tensor output;      ///< (..., Tq, d_v)
-  at::Tensor weights;     ///< (..., Tq, Tk)
   at::Tensor dq, dk, dv;  ///< of the shapes of q, k and v
   at::Tensor dscores;     ///< gradient of scaled_scores + mask  (..., Tq, Tk)
 };
