@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <new>
 #include <random>
@@ -16,6 +15,7 @@
 
 #include "kernels/attention_kernel.h"
 #include "kernels/block_kernel.h"
+#include "kernels/targets.h"
 
 using namespace mini::kernels;
 
@@ -390,8 +390,8 @@ int main(int argc, char** argv) {
     std::printf("usage: plain_kernel_checks NAME_OF_THE_INSTRUCTION_SET\n");
     return 2;
   }
-  if (std::strcmp(target_name(), argv[1]) != 0) {
-    std::printf("expected kernels for %s, got %s\n", argv[1], target_name());
+  if (target_name() != argv[1]) {
+    std::printf("expected kernels for %s, got %s\n", argv[1], target_name().c_str());
     return 1;
   }
   // Sizes around the boundaries of blocks (64, 128, 256), panels and tiles.
@@ -417,7 +417,7 @@ int main(int argc, char** argv) {
   check_gelu();
   for (const int64_t width : {1, 3, 4, 5, 31, 64, 129}) check_layer_norm(9, width);
 
-  std::printf("%s: %lld comparisons, %d failures\n", target_name(), static_cast<long long>(checks),
-              failures);
+  std::printf("%s: %lld comparisons, %d failures\n", target_name().c_str(),
+              static_cast<long long>(checks), failures);
   return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
