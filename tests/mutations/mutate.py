@@ -254,6 +254,7 @@ def run(program, mutation, tests, timeout=None, abort=False):
     command = [program, tests, "--reporter", "xml", *(["--abort"] if abort else [])]
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutate-") as scratch, tempfile.TemporaryFile() as output:
+        os.chmod(scratch, 0o755)  # some tests give up root's rights
         environment = dict(
             os.environ,
             MINI_MUTANT=str(mutation.id if mutation else 0),
