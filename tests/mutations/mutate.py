@@ -32,6 +32,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zlib
 
@@ -254,6 +255,7 @@ def run(program, mutation, tests, timeout=None, abort=False):
     command = [program, tests, "--reporter", "xml", *(["--abort"] if abort else [])]
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutate-") as scratch, tempfile.TemporaryFile() as output:
+        os.chmod(scratch, 0o755)  # some tests give up root's rights
         environment = dict(
             os.environ,
             MINI_MUTANT=str(mutation.id if mutation else 0),
@@ -293,6 +295,7 @@ class Runner:
         self.program = program
         self.quick = quick
         self.seconds = {}  # of each set of tests without a mutation
+        self.lock = threading.Lock()
 
     def stages(self, mutation):
         """The sets of tests that a mutation meets one after the other."""
@@ -300,11 +303,14 @@ class Runner:
         own = tests_of_file(mutation.path)
         return ([own] if self.quick and own else []) + [room, LEFT_OUT]
 
-    def check_without_mutation(self, mutations):
-        for tests in {LEFT_OUT: None} | {s: None for m in mutations for s in self.stages(m)}:
-            failed, self.seconds[tests] = run(self.program, None, tests)
-            if failed:
-                sys.exit(f"mutate.py: without a mutation these tests fail: {'; '.join(failed)}")
+    def seconds_without_mutation(self, tests):
+        """Also checks that the tests pass then. Measured when the tests are first needed."""
+        with self.lock:
+            if tests not in self.seconds:
+                failed, self.seconds[tests] = run(self.program, None, tests)
+                if failed:
+                    sys.exit(f"mutate.py: these tests fail without a mutation: {'; '.join(failed)}")
+            return self.seconds[tests]
 
     def noticed_by(self, mutation):
         for tests in self.stages(mutation):
@@ -312,7 +318,7 @@ class Runner:
                 self.program,
                 mutation,
                 tests,
-                timeout=20 + 10 * self.seconds[tests],
+                timeout=20 + 10 * self.seconds_without_mutation(tests),
                 abort=self.quick or tests == LEFT_OUT,
             )
             if failed:
@@ -352,7 +358,6 @@ def main():
     start = time.monotonic()
     selected = chosen(mutations, arguments.only)
     runner = Runner(build(copy_sources(mutations), arguments.jobs), arguments.quick)
-    runner.check_without_mutation(selected)
 
     survivors = []
     print("number  noticed by  place and tests", flush=True)
