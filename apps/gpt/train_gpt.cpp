@@ -133,7 +133,7 @@ std::string greeting(const Training& t) {
   return fmt::format(
       "{} parameters; {} tokens to train on, {} to validate, vocabulary of {}; from {}",
       numbers < 10'000 ? fmt::format("{}", numbers)
-                        : fmt::format("{:.2f} million", 1e-6 * static_cast<double>(numbers)),
+                       : fmt::format("{:.2f} million", 1e-6 * static_cast<double>(numbers)),
       t.tokens.train.size(0), t.tokens.validation.size(0), t.tokenizer.vocab_size(),
       t.state.step == 0 ? start : fmt::format("step {}", t.state.step));
 }
