@@ -2,8 +2,10 @@
 // Attention on several threads.
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <limits>
 #include <random>
 #include <thread>
 
@@ -155,7 +157,12 @@ TEST_CASE("10000 calls of random shapes do not increase the memory of the proces
     }
   };
   for (int i = 0; i < 2'000; ++i) call();
-  const int64_t before = private_memory();
-  for (int i = 0; i < 10'000; ++i) call();
-  CHECK(private_memory() - before < (int64_t{4} << 20));
+  // The allocator keeps more memory from time to time. A leak adds memory in every round.
+  int64_t least_growth = std::numeric_limits<int64_t>::max();
+  for (int round = 0; round < 4; ++round) {
+    const int64_t before = private_memory();
+    for (int i = 0; i < 2'500; ++i) call();
+    least_growth = std::min(least_growth, private_memory() - before);
+  }
+  CHECK(least_growth < (int64_t{1} << 18));  // about 100 bytes a call
 }
