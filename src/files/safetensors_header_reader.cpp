@@ -180,18 +180,46 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   std::vector<std::uint64_t> offsets_;
 };
 
-// The format of a file that is not in the safetensors format, by its first bytes; "" if unknown.
+/// True if `start`, the start of a file, is text. The last character may be cut off.
+bool is_text(std::string_view start) {
+  while (!start.empty()) {
+    const Utf8 next = first_character(start);
+    if (next.kind == Utf8::kIncomplete) return true;
+    const bool white =
+        next.code_point == '\t' || next.code_point == '\r' || next.code_point == '\n';
+    if (next.kind == Utf8::kInvalid || (next.code_point < 0x20 && !white)) return false;
+    start.remove_prefix(next.length);
+  }
+  return true;
+}
+
+/// The format of a file that is not in the safetensors format, by its first bytes; "" if unknown.
+/// The length of a header may consist of the bytes that another format begins with. Such a file is
+/// safetensors if its header begins with '{'.
 std::string other_format(std::string_view file) {
+  using namespace std::string_view_literals;
+  if (file.size() > kLengthBytes && file[kLengthBytes] == '{' &&
+      file.substr(4, 4) == "\0\0\0\0"sv) {
+    return "";
+  }
   constexpr std::pair<std::string_view, const char*> kFormats[] = {
       {"version https://git-lfs", "a pointer of Git LFS; `git lfs pull` fetches the file"},
       {"GGUF", "a GGUF file, the format of llama.cpp"},
+      {"PK\x03\x04",
+       "a ZIP archive, the format of torch.save; save the tensors with "
+       "safetensors.torch.save_file"},
       {"\x1f\x8b", "a gzip archive"},
+      {"\x28\xb5\x2f\xfd", "a Zstandard archive"},
+      {"\xfd"
+       "7zXZ",
+       "an XZ archive"},
       {"\x89HDF\r\n\x1a\n", "an HDF5 file, the format of Keras"},
       {"\x93NUMPY", "a NumPy file"}};
   for (const auto& [start, format] : kFormats) {
     if (file.starts_with(start)) return format;
   }
-  if (file.size() > 1 && file[0] == '\x80' && file[1] >= 2 && file[1] <= 5) {
+  // An opcode follows the version of a pickle. No opcode is 0.
+  if (file.size() > 2 && file[0] == '\x80' && file[1] >= 2 && file[1] <= 5 && file[2] != '\0') {
     return "a Python pickle, an old format of torch.save; save the tensors with "
            "safetensors.torch.save_file";
   }
@@ -200,9 +228,7 @@ std::string other_format(std::string_view file) {
       first == std::string_view::npos ? "" : without_mark(file).substr(first);
   if (text.starts_with('<')) return "an HTML or XML page";
   if (text.starts_with('{') || text.starts_with('[')) return "JSON";
-  std::string start(file.substr(0, 64));
-  std::erase_if(start, [](char c) { return c == '\t' || c == '\r' || c == '\n'; });
-  return visible(start) == start ? "text" : "";
+  return !file.empty() && is_text(file.substr(0, 64)) ? "text" : "";
 }
 
 void check_sizes(const std::vector<SafetensorsEntry>& tensors, std::uint64_t data_size) {
@@ -248,30 +274,23 @@ void check_tiling(const std::vector<SafetensorsEntry>& tensors, std::uint64_t da
 }  // namespace
 
 SafetensorsHeader read_safetensors_header(std::string_view file) {
-  if (file.size() < kLengthBytes) {
-    refuse("expected at least 8 bytes, which hold the length of the header, got " +
-           std::to_string(file.size()) + " bytes");
-  }
-  if (file.starts_with("PK\x03\x04")) {
-    refuse(
-        "expected a safetensors file, got a ZIP archive, the format of torch.save; save the "
-        "tensors with safetensors.torch.save_file");
-  }
+  const auto require = [&](bool holds, const std::string& problem) {
+    if (holds) return;
+    const std::string other = other_format(file);
+    refuse(other.empty() ? problem : "expected a safetensors file, got " + other);
+  };
+  require(file.size() >= kLengthBytes,
+          "expected at least 8 bytes, which hold the length of the header, got " +
+              std::to_string(file.size()) + " bytes");
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof length);
-  if (length > kMaxHeaderBytes) {
-    if (const std::string other = other_format(file); !other.empty()) {
-      refuse("expected a safetensors file, got " + other);
-    }
-    refuse("expected a header of at most 100000000 bytes, got the length " +
-           std::to_string(length));
-  }
-  if (length > file.size() - kLengthBytes) {
-    refuse("the length of the header is " + std::to_string(length) + " bytes, but only " +
-           std::to_string(file.size() - kLengthBytes) + " bytes follow");
-  }
+  require(length <= kMaxHeaderBytes,
+          "expected a header of at most 100000000 bytes, got the length " + std::to_string(length));
+  require(length <= file.size() - kLengthBytes,
+          "the length of the header is " + std::to_string(length) + " bytes, but only " +
+              std::to_string(file.size() - kLengthBytes) + " bytes follow");
   const std::string_view text = file.substr(kLengthBytes, length);
-  if (!text.starts_with('{')) refuse("the header does not begin with '{'");
+  require(text.starts_with('{'), "the header does not begin with '{'");
   // The parser treats a NUL as the end of its input and would ignore the rest.
   if (text.find('\0') != std::string_view::npos) refuse("the header contains a NUL byte");
 

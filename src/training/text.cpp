@@ -142,10 +142,10 @@ void for_each_window(const at::Tensor& tokens, int64_t batch_size, int64_t block
     visit({piece.narrow(0, 0, targets).view({-1, T}), piece.narrow(0, 1, targets).view({-1, T})});
   };
   const int64_t targets = tokens.size(0) - 1;
-  const int64_t in_full_windows = targets / block_size * block_size;
-  for (int64_t begin = 0; begin < in_full_windows; begin += batch_size * block_size) {
-    const int64_t piece = std::min(batch_size * block_size, in_full_windows - begin);
-    visit_windows(begin, piece, block_size);
+  const int64_t windows = targets / block_size, in_full_windows = windows * block_size;
+  const int64_t most = std::min(batch_size, windows);  // batch_size * block_size could overflow
+  for (int64_t window = 0; window < windows; window += most) {
+    visit_windows(window * block_size, std::min(most, windows - window) * block_size, block_size);
   }
   const int64_t rest = targets - in_full_windows;
   if (rest > 0) visit_windows(in_full_windows, rest, rest);

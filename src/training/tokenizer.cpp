@@ -22,10 +22,12 @@ constexpr int32_t kNoToken = -1;  // in `ids_`: the vocabulary lacks this code p
 
 detail::Utf8 character_at(std::string_view text, std::size_t offset) {
   const detail::Utf8 next = detail::first_character(text.substr(offset));
-  TORCH_CHECK(
-      next.kind == detail::Utf8::kCharacter, "Tokenizer: expected UTF-8, got ",
-      next.kind == detail::Utf8::kIncomplete ? "an incomplete character" : "an invalid sequence",
-      " at byte ", offset);
+  const bool utf16 = offset == 0 && (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"));
+  TORCH_CHECK(next.kind == detail::Utf8::kCharacter, "Tokenizer: expected UTF-8, got ",
+              utf16                                    ? "the byte-order mark of UTF-16"
+              : next.kind == detail::Utf8::kIncomplete ? "an incomplete character"
+                                                       : "an invalid sequence",
+              " at byte ", offset);
   return next;
 }
 

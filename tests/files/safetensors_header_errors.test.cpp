@@ -156,7 +156,7 @@ TEST_CASE("the reader refuses a header that is not JSON or not UTF-8", "[safeten
 TEST_CASE("the reader checks the length of the header against the size of the file",
           "[safetensors_header]") {
   CHECK_THAT(refusal(""), ContainsSubstring("got 0 bytes"));
-  CHECK_THAT(refusal("1234567"), ContainsSubstring("got 7 bytes"));
+  CHECK_THAT(refusal("\x01\x02\x03\x04\x05\x06\x07"), ContainsSubstring("got 7 bytes"));
   CHECK_THAT(refusal("PK\x03\x04 and more"),
              ContainsSubstring("a ZIP archive, the format of torch.save"));
   const auto claim = [](std::uint64_t length) {
@@ -181,6 +181,18 @@ TEST_CASE("the reader names the format of a file that is not safetensors", "[saf
       {"\ufeff\n <html lang=\"en\">", "an HTML or XML page"},
       {std::string("GGUF\x03\0\0\0\x01\0\0\0", 12), "a GGUF file"},
       {"\x1f\x8b\x08\x08 compressed", "a gzip archive"},
+      {std::string("\x1f\x8b\x08\0\0\0\0\0\0\x03", 10), "a gzip archive"},  // no time
+      {std::string("PK\x03\x04\0\0\x08\x08\0\0", 10), "a ZIP archive"},
+      {"\x28\xb5\x2f\xfd\x04\x58 and more", "a Zstandard archive"},
+      {std::string("\xfd"
+                   "7zXZ\0\0\x04",
+                   8),
+       "an XZ archive"},
+      {"\x80\x04K\x01.", "a Python pickle"},
+      {"{}", "JSON"},
+      {"dbo", "text"},
+      {"x" + std::string(100, '\t') + "x", "text"},
+      {"aaaaagröße größe größe größe größe größe größe größe größe größe", "text"},
       {"\x89HDF\r\n\x1a\n and more", "an HDF5 file"},
       {"\x93NUMPY\x01\x01v and more", "a NumPy file"},
       {"\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j", "a Python pickle"},
@@ -192,6 +204,17 @@ TEST_CASE("the reader names the format of a file that is not safetensors", "[saf
     INFO(format);
     CHECK_THAT(refusal(file), ContainsSubstring("expected a safetensors file, got " + format));
   }
+}
+
+TEST_CASE("a header whose length begins like another format is read", "[safetensors_header]") {
+  for (const std::size_t length : {0x0280u, 0x8b1fu, 0x4034b50u}) {  // pickle, gzip, ZIP
+    INFO(length);
+    const std::string file = safetensors_file("{}" + std::string(length - 2, ' '));
+    CHECK(refusal(file).empty());
+    CHECK_THAT(refusal(file.substr(0, 100)), ContainsSubstring("but only 92 bytes follow"));
+  }
+  CHECK_THAT(refusal(safetensors_file(std::string(0x0280, 'x'))),
+             ContainsSubstring("the header does not begin with '{'"));
 }
 
 TEST_CASE("messages of the reader are short and printable for any name", "[safetensors_header]") {

@@ -172,6 +172,12 @@ TEST_CASE("text that is not UTF-8 is refused with the offset", "[tokenizer]") {
              ContainsSubstring("expected UTF-8, got an invalid sequence at byte 2"));
   CHECK_THAT(error_of([] { Tokenizer::characters("aé\xc3"); }),
              ContainsSubstring("expected UTF-8, got an incomplete character at byte 3"));
+  CHECK_THAT(error_of([] {
+               Tokenizer::characters(
+                   "\xff\xfe"
+                   "a");
+             }),
+             ContainsSubstring("expected UTF-8, got the byte-order mark of UTF-16 at byte 0"));
   CHECK_THAT(error_of([] { Tokenizer::characters("a").encode("aa\xed\xa0\x80"); }),
              ContainsSubstring("at byte 2"));
   CHECK_THAT(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Splits and windows of tokens.
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -149,4 +150,15 @@ TEST_CASE("RandomWindows and for_each_window refuse invalid sizes and tokens", "
              ContainsSubstring("for_each_window: expected at least 2 tokens, got 1"));
   CHECK_THAT(error_of([] { windows_of(at::arange(9), 1, -4); }),
              ContainsSubstring("for_each_window: expected batch_size and block_size above 0"));
+}
+
+TEST_CASE("for_each_window accepts the largest batch_size and block_size", "[text]") {
+  std::vector<std::vector<int64_t>> shapes;
+  const auto visit = [&](const mini::Batch& batch) {
+    shapes.push_back(batch.inputs.sizes().vec());
+    REQUIRE(shapes.size() < 10);
+  };
+  mini::for_each_window(at::arange(10), int64_t{1} << 62, 4, visit);  // the product is 2^64
+  mini::for_each_window(at::arange(8), 1, std::numeric_limits<int64_t>::max(), visit);
+  CHECK(shapes == std::vector<std::vector<int64_t>>{{2, 4}, {1, 1}, {1, 7}});
 }
