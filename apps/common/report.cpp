@@ -17,11 +17,9 @@ namespace mini::app {
 namespace {
 
 std::string csv_cell(const Json& cell) {
-  if (cell.is_null()) {
+  // JSON output writes a number that is not finite as null.
+  if (cell.is_null() || (cell.is_number_float() && !std::isfinite(cell.get<double>()))) {
     return "";
-  }
-  if (cell.is_number_float() && !std::isfinite(cell.get<double>())) {
-    return tensor_json(at::scalar_tensor(cell.get<double>(), at::kDouble)).get<std::string>();
   }
   if (!cell.is_string()) {
     return cell.dump();

@@ -104,7 +104,11 @@ void AtomicFile::commit() {
   if (const int error = descriptor_.close(); error != 0) fail(error);
   if (written_directly()) return;
 
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) {
+    const int error = errno;
+    discard();
+    throw_rename_error(path_, error);
+  }
   temporary_.clear();
   // After this error, unlike the others, the new file is at its path.
   if (const int error = sync_folder(target_.parent_path()); error != 0) fail(error);

@@ -44,13 +44,13 @@ void remove_folder(const fs::path& path) {
 }
 
 void rename_folder(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail(to, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) throw_rename_error(to, errno);
 }
 
 /// Returns false if the file system or the kernel cannot exchange folders.
 bool exchange_folders(const fs::path& a, const fs::path& b) {
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
-  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) fail(b, errno);
+  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) throw_rename_error(b, errno);
   return false;
 }
 

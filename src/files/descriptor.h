@@ -47,14 +47,18 @@ class Descriptor {
 [[noreturn]] inline void throw_system_error(const std::string& action,
                                             const std::filesystem::path& path, int error) {
   // c_str() ends at a NUL in the path: behind one, what() would not show the reason.
-  const std::string what = action + " '" + path.c_str() + "'";
+  throw std::system_error(error, std::generic_category(), action + " '" + path.c_str() + "'");
+}
+
+/// Throws std::system_error for a rename() onto `path` that failed.
+[[noreturn]] inline void throw_rename_error(const std::filesystem::path& path, int error) {
   if (error == EBUSY) {
     throw std::system_error(error, std::generic_category(),
-                            what +
-                                ": a mounted file or folder cannot be replaced, only what is in "
+                            "cannot write '" + path.string() +
+                                "': a mounted file or folder cannot be replaced, only what is in "
                                 "it; choose another path");
   }
-  throw std::system_error(error, std::generic_category(), what);
+  throw_system_error("cannot write", path, error);
 }
 
 }  // namespace mini::detail

@@ -12,15 +12,6 @@ namespace {
 
 constexpr std::string_view kScheme = "file://";
 
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const Utf8 next = first_character(text);
-    if (next.kind != Utf8::kCharacter) return false;
-    text.remove_prefix(next.length);
-  }
-  return true;
-}
-
 // The characters that a URI's path holds as they are: RFC 3986, section 2.3, and '/'.
 bool is_unreserved(char c) {
   constexpr std::string_view kOthers = "-._~/";

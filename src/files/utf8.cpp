@@ -12,8 +12,6 @@ namespace {
 
 constexpr std::size_t kMaxLength = 4;  // of a character, in bytes
 
-bool is_valid(std::string_view text) { return utf8::is_valid(text.begin(), text.end()); }
-
 /// The completions of a cut character are consecutive numbers. If any of them is a valid code
 /// point, the smallest or the largest is too: overlong forms, surrogates and numbers above U+10FFFF
 /// never lie at both ends of such a range with valid code points between.
@@ -22,7 +20,7 @@ bool can_be_completed(std::string_view cut) {
     std::string completed(cut);
     while (completed.size() < kMaxLength) {
       completed += filler;
-      if (is_valid(completed)) return true;
+      if (is_utf8(completed)) return true;
     }
   }
   return false;
@@ -43,6 +41,8 @@ bool is_invisible(char32_t c) {
 }
 
 }  // namespace
+
+bool is_utf8(std::string_view text) { return utf8::is_valid(text.begin(), text.end()); }
 
 std::string_view without_mark(std::string_view text) {
   constexpr std::string_view kMark = "\xef\xbb\xbf";
@@ -73,7 +73,7 @@ std::string visible(std::string_view text) {
 Utf8 first_character(std::string_view text) {
   text = text.substr(0, kMaxLength);
   for (std::size_t length = 1; length <= text.size(); ++length) {
-    if (is_valid(text.substr(0, length))) {
+    if (is_utf8(text.substr(0, length))) {
       return {Utf8::kCharacter, utf8::unchecked::peek_next(text.begin()), length};
     }
   }

@@ -24,6 +24,9 @@ struct Utf8 {
 /// Source: The Unicode Standard, table 3-7, "Well-Formed UTF-8 Byte Sequences".
 Utf8 first_character(std::string_view text);
 
+/// Whether the whole text is UTF-8.
+bool is_utf8(std::string_view text);
+
 /// `text` without the byte-order mark U+FEFF that some editors write at the start.
 std::string_view without_mark(std::string_view text);
 

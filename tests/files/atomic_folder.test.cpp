@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 using mini::detail::AtomicFolder;
 using mini::test::ContainsSubstring;
 using mini::test::in_child;
+using mini::test::in_child_with_mount;
 using mini::test::in_unprivileged_child;
 using mini::test::read_file;
 using mini::test::TemporaryFolder;
@@ -272,4 +273,25 @@ TEST_CASE("AtomicFolder is not blocked by a process that was killed", "[atomic_f
   save_folder(parent / "last", "new");
   check_holds(parent / "last", "new");
   CHECK(parent.entries() == Names{"last"});
+}
+
+TEST_CASE("AtomicFolder says why it cannot replace a mounted folder", "[atomic_folder]") {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "source");
+  fs::create_directory(folder / "mounted");
+  const bool mounted = in_child_with_mount(folder / "source", folder / "mounted", [&] {
+    try {
+      save_folder(folder / "mounted", "new");
+    } catch (const std::exception& error) {
+      const std::string reason = error.what();
+      if (reason.find("mounted': a mounted file or folder cannot be replaced") != reason.npos) {
+        return;
+      }
+      throw;
+    }
+    throw std::runtime_error("no error");
+  });
+  if (!mounted) WARN("skipped: this process may not mount");
+  CHECK(folder.entries() == Names{"mounted", "source"});
+  CHECK(fs::is_empty(folder / "source"));
 }

@@ -2,6 +2,8 @@
 // What tests of files share: temporary folders, files as strings, and child processes.
 #pragma once
 
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -91,6 +93,26 @@ int in_child(Body body) {
   int status = 0;
   ::waitpid(child, &status, 0);
   return status;
+}
+
+/// Runs `body` in a child process in which `source` is mounted at `target`. Returns false if this
+/// process may not mount; then `body` does not run.
+template <typename Body>
+bool in_child_with_mount(const std::filesystem::path& source, const std::filesystem::path& target,
+                         Body body) {
+  constexpr int kNoMounts = 77;
+  const int status = in_child([&] {
+    // Private: the mount must not reach other processes.
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount(source.c_str(), target.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+      ::_exit(kNoMounts);
+    }
+    body();
+  });
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNoMounts) return false;
+  if (status != 0) throw std::runtime_error("the child process failed");
+  return true;
 }
 
 /// Runs `body` in a child process without root's privileges. Root could write to any file.

@@ -109,6 +109,21 @@ TEST_CASE("train_gpt --scale sets the factor on the scores", "[app][train_gpt]")
   CHECK_THAT(inspect("linear"), ContainsSubstring("divided by 8.00\n"));
   CHECK_THAT(inspect("none"), ContainsSubstring("divided by 2.83\n") &&
                                   ContainsSubstring("\nThe model does not divide its scores."));
+  const auto inspect_json = [&](const std::string& name) {
+    return run_json("inspect_attention --prompt 'to be' --model " + folder.path_of(name));
+  };
+  CHECK(inspect_json("root")["divisor"] == std::sqrt(8.0));
+  CHECK(inspect_json("root")["undivided"] == false);
+  CHECK(inspect_json("linear")["divisor"] == 8.0);
+  CHECK(inspect_json("none")["undivided"] == true);
+  const auto inspect_as = [&](const std::string& format, const std::string& name) {
+    return run("inspect_attention --prompt 'to be' --format " + format + " --model " +
+               folder.path_of(name))
+        .out;
+  };
+  CHECK_THAT(inspect_as("csv", "linear"), ContainsSubstring("\n0,0,8,"));
+  CHECK_THAT(inspect_as("csv", "root"), ContainsSubstring("\n0,0,sqrt(head_size),"));
+  CHECK_THAT(inspect_as("html", "linear"), ContainsSubstring(R"("divided":"8")"));
   CHECK_THAT(run("train_gpt --data " + folder.path_of("text.txt") + " --output " +
                  folder.path_of("more") + " --scale none --init-from " + folder.path_of("linear"))
                  .err,

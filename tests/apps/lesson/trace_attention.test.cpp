@@ -87,6 +87,8 @@ TEST_CASE("trace_attention applies --scale, --causal and the mask", "[app][trace
   CHECK(kept["checks"]["rows_sum_to_one"] == true);
   CHECK(kept["mask"] == json({{true, false}, {false, false}}));
   CHECK(kept["median_slope"].is_null());  // no row sees two keys
+  CHECK_THAT(trace(open + R"(, "mask": [[true, false], [false, false]]})", "--format csv").out,
+             ContainsSubstring("\nmedian_slope,,,,\n"));
   const json added = trace_json(open + R"(, "mask": [[0, "-inf"], [0, 1.5]]})");
   CHECK(added["weights"][0] == json({1.0, 0.0}));
   CHECK(added["mask"] == json({{0.0, "-inf"}, {0.0, 1.5}}));  // in the form that a file may have
